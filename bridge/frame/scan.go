@@ -1,0 +1,292 @@
+package frame
+
+import (
+	"encoding/binary"
+	"encoding/json"
+)
+
+// maxDepth is encoding/json's own limit. Sharing it means that nothing passes
+// here on which a reader behind us fails.
+const maxDepth = 10000
+
+// space returns the first place from i on that is no white space.
+func space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// members calls f for each member of the one JSON object that b is: the key
+// decoded, where its text begins, and the span of the value. It reports whether
+// b is valid; f returning false ends it early and counts as valid.
+func members(b []byte, f func(key []byte, at, from, to int) bool) bool {
+	i := space(b, 0)
+	if i >= len(b) || b[i] != '{' {
+		return false
+	}
+	i = space(b, i+1)
+	if i < len(b) && b[i] == '}' {
+		return space(b, i+1) == len(b)
+	}
+	for {
+		if i >= len(b) || b[i] != '"' {
+			return false
+		}
+		at := i
+		end, escaped, ok := skipString(b, i)
+		if !ok {
+			return false
+		}
+		key := b[at+1 : end-1]
+		if escaped {
+			// Written differently, it is the same key to whoever decodes it.
+			var s string
+			if json.Unmarshal(b[at:end], &s) != nil {
+				return false
+			}
+			key = []byte(s)
+		}
+		i = space(b, end)
+		if i >= len(b) || b[i] != ':' {
+			return false
+		}
+		from := space(b, i+1)
+		to, ok := skipNested(b, from, 1)
+		if !ok {
+			return false
+		}
+		if !f(key, at, from, to) {
+			return true
+		}
+		i = space(b, to)
+		if i >= len(b) {
+			return false
+		}
+		switch b[i] {
+		case ',':
+			i = space(b, i+1)
+		case '}':
+			return space(b, i+1) == len(b)
+		default:
+			return false
+		}
+	}
+}
+
+// skipValue returns the end of the valid JSON value that begins at i.
+func skipValue(b []byte, i int) (end int, ok bool) { return skipNested(b, i, 0) }
+
+// skipNested is skipValue for a value that already stands inside that many
+// others. It keeps one bit per open bracket and never recurses: a line of
+// brackets must not cost a stack.
+func skipNested(b []byte, i, outer int) (end int, ok bool) {
+	if i >= len(b) {
+		return 0, false
+	}
+	if b[i] != '{' && b[i] != '[' {
+		return skipScalar(b, i)
+	}
+	var (
+		few   [4]uint64 // 256 levels without an allocation
+		open  = few[:]  // bit set: an object
+		depth = 0
+	)
+	for {
+		// i is at the beginning of a value.
+		if i >= len(b) {
+			return 0, false
+		}
+		closed := false
+		switch c := b[i]; c {
+		case '{', '[':
+			if depth++; depth+outer > maxDepth {
+				return 0, false
+			}
+			if depth > len(open)*64 {
+				open = append(open, make([]uint64, len(open))...)
+			}
+			word, bit := (depth-1)/64, uint64(1)<<((depth-1)%64)
+			i = space(b, i+1)
+			if i >= len(b) {
+				return 0, false
+			}
+			if c == '[' {
+				open[word] &^= bit
+				if b[i] != ']' {
+					continue
+				}
+			} else {
+				open[word] |= bit
+				if b[i] != '}' {
+					if i, ok = skipKey(b, i); !ok {
+						return 0, false
+					}
+					continue
+				}
+			}
+			closed = true // an empty one
+		default:
+			if i, ok = skipScalar(b, i); !ok {
+				return 0, false
+			}
+		}
+		// i is behind a value, or at the closing bracket of an empty one.
+		for {
+			if !closed {
+				i = space(b, i)
+			}
+			if i >= len(b) {
+				return 0, false
+			}
+			object := open[(depth-1)/64]&(1<<((depth-1)%64)) != 0
+			c := b[i]
+			if c == '}' && object || c == ']' && !object {
+				i++
+				closed = false
+				if depth--; depth == 0 {
+					return i, true
+				}
+				continue
+			}
+			if c != ',' {
+				return 0, false
+			}
+			i = space(b, i+1)
+			if object {
+				if i, ok = skipKey(b, i); !ok {
+					return 0, false
+				}
+			}
+			break
+		}
+	}
+}
+
+// skipKey returns where the value of the member that begins at i begins.
+func skipKey(b []byte, i int) (int, bool) {
+	if i >= len(b) || b[i] != '"' {
+		return 0, false
+	}
+	i, _, ok := skipString(b, i)
+	if !ok {
+		return 0, false
+	}
+	i = space(b, i)
+	if i >= len(b) || b[i] != ':' {
+		return 0, false
+	}
+	return space(b, i+1), true
+}
+
+func skipScalar(b []byte, i int) (int, bool) {
+	switch b[i] {
+	case '"':
+		end, _, ok := skipString(b, i)
+		return end, ok
+	case 't':
+		return skipWord(b, i, "true")
+	case 'f':
+		return skipWord(b, i, "false")
+	case 'n':
+		return skipWord(b, i, "null")
+	}
+	return skipNumber(b, i)
+}
+
+func skipWord(b []byte, i int, word string) (int, bool) {
+	end := i + len(word)
+	return end, end <= len(b) && string(b[i:end]) == word
+}
+
+func skipNumber(b []byte, i int) (int, bool) {
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else {
+		from := i
+		if i = digits(b, i); i == from {
+			return 0, false
+		}
+	}
+	if i < len(b) && b[i] == '.' {
+		from := i + 1
+		if i = digits(b, from); i == from {
+			return 0, false
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		from := i + 1
+		if from < len(b) && (b[from] == '+' || b[from] == '-') {
+			from++
+		}
+		if i = digits(b, from); i == from {
+			return 0, false
+		}
+	}
+	return i, true
+}
+
+func digits(b []byte, i int) int {
+	for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// skipString returns the end of the string whose quote is at i, and whether it
+// has escapes in it. Eight bytes at a time where none of them needs a look: the
+// bulk of a large message is text.
+func skipString(b []byte, i int) (end int, escaped, ok bool) {
+	const (
+		ones  = 0x0101010101010101
+		highs = 0x8080808080808080
+	)
+	for i++; i < len(b); {
+		if i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			quote := w ^ ones*'"'
+			slash := w ^ ones*'\\'
+			// The high bit of a byte of this is set if one of the bytes
+			// up to it is below 0x20, a quote or a backslash. It may be set
+			// in bytes behind the first such one without reason, which the
+			// slow path sorts out.
+			hit := (w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash
+			if hit&highs == 0 {
+				i += 8
+				continue
+			}
+		}
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1, escaped, true
+		case c == '\\':
+			escaped = true
+			if i+1 >= len(b) {
+				return 0, true, false
+			}
+			switch b[i+1] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+				i += 2
+			case 'u':
+				if i+6 > len(b) || !hex(b[i+2]) || !hex(b[i+3]) || !hex(b[i+4]) || !hex(b[i+5]) {
+					return 0, true, false
+				}
+				i += 6
+			default:
+				return 0, true, false
+			}
+		case c < 0x20:
+			return 0, escaped, false
+		default:
+			i++
+		}
+	}
+	return 0, escaped, false
+}
+
+func hex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}

@@ -1,0 +1,314 @@
+package frame
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// DefaultLimit is the largest message of a Reader whose limit is not given.
+const DefaultLimit = 64 << 20
+
+// smallBuffer is what a Reader holds at rest: what a pipe holds.
+const smallBuffer = 64 << 10
+
+// A Reader cuts a stream into lines. It skips blank lines, and strips a byte
+// order mark at the beginning and the carriage returns at line ends. Only
+// newline ends a line; U+2028 does not.
+//
+// It holds at most one line, of at most limit bytes, and gives the memory of a
+// large one back with the next call. It is not safe for concurrent use.
+type Reader struct {
+	r      io.Reader
+	limit  int64
+	buf    []byte
+	start  int   // the line begins here
+	seen   int   // no newline before this
+	end    int   // of what was read
+	err    error // of r, once everything read is handed out
+	begun  bool  // the first line is behind
+	capped finder
+	cut    bool // within a line past the limit
+	full   bool // the last line ended with a newline
+}
+
+// NewReader returns a Reader of r. A limit of zero or less means DefaultLimit.
+func NewReader(r io.Reader, limit int64) *Reader {
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	return &Reader{r: r, limit: limit}
+}
+
+// Next returns the next line without its end; it is valid until the next call.
+// At the end of the stream it returns the rest, if any, as a line, and then
+// io.EOF. When the stream breaks otherwise, it returns what broke it and drops
+// the half line. A line past the limit becomes an *Error with the id, wherever
+// in the line it stands; the call after that goes on with the line behind it.
+func (r *Reader) Next() ([]byte, error) {
+	for {
+		line, err := r.line()
+		if err != nil {
+			return nil, err
+		}
+		if !r.begun {
+			r.begun = true
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		line = bytes.TrimRight(line, "\r")
+		if int64(len(line)) > r.limit {
+			r.capped = finder{}
+			r.capped.write(line)
+			return nil, r.tooLong()
+		}
+		if space(line, 0) < len(line) {
+			return line, nil
+		}
+	}
+}
+
+// Complete reports whether the line returned last was ended by a newline. A
+// line that was not may be the torn half of a longer one.
+func (r *Reader) Complete() bool { return r.full }
+
+func (r *Reader) tooLong() error {
+	e := &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf("message of more than %d bytes", r.limit)}
+	e.ID, e.Response = r.capped.result()
+	r.capped = finder{}
+	return e
+}
+
+// line returns what lies before the next newline, whatever it is.
+func (r *Reader) line() ([]byte, error) {
+	r.release()
+	for {
+		if i := bytes.IndexByte(r.buf[r.seen:r.end], '\n'); i >= 0 {
+			at := r.seen + i
+			line := r.buf[r.start:at:at]
+			r.start, r.seen, r.full = at+1, at+1, true
+			if r.cut {
+				r.cut, r.begun = false, true
+				r.capped.write(line)
+				return nil, r.tooLong()
+			}
+			return line, nil
+		}
+		r.seen = r.end
+		// Five bytes more than the limit: a mark before and a return behind
+		// the line are not counted.
+		if held := r.end - r.start; r.cut || int64(held) > r.limit+4 {
+			r.cut = true
+			r.capped.write(r.buf[r.start:r.end])
+			r.start, r.seen, r.end = 0, 0, 0
+		}
+		if r.err != nil {
+			rest := r.buf[r.start:r.end:r.end]
+			r.start, r.seen, r.full = r.end, r.end, false
+			switch {
+			case r.cut:
+				r.cut = false
+				return nil, r.tooLong()
+			case len(rest) > 0 && r.err == io.EOF:
+				return rest, nil
+			}
+			return nil, r.err
+		}
+		r.fill()
+	}
+}
+
+// release gives a large buffer back, and what is unread a place at the front.
+func (r *Reader) release() {
+	rest := r.end - r.start
+	if len(r.buf) > smallBuffer && rest <= smallBuffer/2 {
+		small := make([]byte, smallBuffer)
+		copy(small, r.buf[r.start:r.end])
+		r.buf, r.start, r.seen, r.end = small, 0, 0, rest
+	} else if rest == 0 {
+		r.start, r.seen, r.end = 0, 0, 0
+	}
+}
+
+// fill reads once, into a buffer that doubles as the line grows.
+func (r *Reader) fill() {
+	if r.end == len(r.buf) {
+		if r.start > 0 && r.start >= len(r.buf)/2 {
+			copy(r.buf, r.buf[r.start:r.end])
+		} else {
+			grown := make([]byte, max(smallBuffer, 2*len(r.buf)))
+			copy(grown, r.buf[r.start:r.end])
+			r.buf = grown
+		}
+		r.seen -= r.start
+		r.end -= r.start
+		r.start = 0
+	}
+	for range 100 {
+		n, err := r.r.Read(r.buf[r.end:])
+		if n < 0 || n > len(r.buf)-r.end {
+			panic("frame: a reader returned an impossible count")
+		}
+		r.end += n
+		if err != nil {
+			r.err = err
+			return
+		}
+		if n > 0 {
+			return
+		}
+	}
+	r.err = io.ErrNoProgress
+}
+
+// A finder looks for the id in a line that is too long to be held. It follows
+// strings and brackets byte by byte, and keeps the members of the outermost
+// object whose keys matter. The line need not be valid.
+type finder struct {
+	depth   int
+	str     bool // within a string
+	esc     bool // behind a backslash
+	value   bool // behind the colon of an outermost member
+	text    []byte
+	long    bool // text was more than is kept
+	key     string
+	id      []byte
+	method  bool
+	answers bool
+}
+
+// maxKept bounds what is kept of one key or id.
+const maxKept = 16 << 10
+
+func (f *finder) write(b []byte) {
+	for i := 0; i < len(b); {
+		// The bulk of a long line: text, or whatever stands deeper.
+		if f.str && !f.esc && (f.depth != 1 || f.long || f.value && f.key != "id") {
+			n := bytes.IndexAny(b[i:], `"\`)
+			if n < 0 {
+				return
+			}
+			i += n
+		}
+		f.step(b[i])
+		i++
+	}
+}
+
+func (f *finder) step(c byte) {
+	switch {
+	case f.str:
+		f.keep(c)
+		switch {
+		case f.esc:
+			f.esc = false
+		case c == '\\':
+			f.esc = true
+		case c == '"':
+			f.str = false
+		}
+	case c == '"':
+		f.str = true
+		f.keep(c)
+	case c == '{' || c == '[':
+		f.keep(c)
+		f.depth++
+		if f.depth == 1 {
+			f.text = f.text[:0]
+			f.long = f.long || c == '[' // a batch has no id
+		}
+	case c == '}' || c == ']':
+		if f.depth == 1 {
+			f.member()
+		}
+		f.depth--
+		f.keep(c)
+	case f.depth == 1 && c == ':' && !f.value:
+		f.key, _ = Text(f.text)
+		f.value = true
+		f.text, f.long = f.text[:0], false
+	case f.depth == 1 && c == ',':
+		f.member()
+	case c == ' ' || c == '\t' || c == '\r':
+	default:
+		f.keep(c)
+	}
+}
+
+func (f *finder) keep(c byte) {
+	if f.depth != 1 || f.long || f.value && f.key != "id" {
+		return
+	}
+	if len(f.text) == maxKept {
+		f.text, f.long = f.text[:0], true
+		return
+	}
+	f.text = append(f.text, c)
+}
+
+// member is called at the end of an outermost member.
+func (f *finder) member() {
+	if f.value {
+		switch f.key {
+		case "id":
+			f.id = nil
+			if !f.long && len(f.text) > 0 {
+				if end, ok := skipScalar(f.text, 0); ok && end == len(f.text) && isID(f.text) {
+					f.id = append([]byte(nil), f.text...)
+				}
+			}
+		case "method":
+			f.method = true
+		case "result", "error":
+			f.answers = true
+		}
+	}
+	f.value, f.key = false, ""
+	f.text, f.long = f.text[:0], false
+}
+
+func (f *finder) result() (id []byte, response bool) {
+	return f.id, f.answers && !f.method
+}
+
+// A Writer writes lines, each in one Write. It is safe for concurrent use.
+type Writer struct {
+	mu  sync.Mutex
+	w   io.Writer
+	buf []byte
+	err error
+}
+
+// NewWriter returns a Writer to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Write writes line and a newline in one call of the stream's Write. A newline
+// within the line, which in JSON can only be white space, is written as a
+// space. After the first error every call fails with it, because what follows
+// half a line would be read as part of it.
+func (w *Writer) Write(line []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	buf := append(w.buf[:0], line...)
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(buf[i:], '\n')
+		if n < 0 {
+			break
+		}
+		i += n
+		buf[i] = ' '
+	}
+	buf = append(buf, '\n')
+	if cap(buf) <= smallBuffer {
+		w.buf = buf
+	}
+	n, err := w.w.Write(buf)
+	if err == nil && n < len(buf) {
+		err = io.ErrShortWrite
+	}
+	w.err = err
+	return err
+}
