@@ -1,0 +1,5 @@
+//go:build !unix
+
+package checkout
+
+const nonblock = 0
