@@ -136,7 +136,10 @@ func (r *Reader) fill() {
 		if r.start > 0 && r.start >= len(r.buf)/2 {
 			copy(r.buf, r.buf[r.start:r.end])
 		} else {
-			grown := make([]byte, max(smallBuffer, 2*len(r.buf)))
+			// At least double, or a long line would be copied over and over;
+			// never much past the limit.
+			size := max(smallBuffer, int(min(2*int64(len(r.buf)), r.limit+smallBuffer)))
+			grown := make([]byte, size)
 			copy(grown, r.buf[r.start:r.end])
 			r.buf = grown
 		}
@@ -215,7 +218,6 @@ func (f *finder) step(c byte) {
 		f.depth++
 		if f.depth == 1 {
 			f.text = f.text[:0]
-			f.long = f.long || c == '[' // a batch has no id
 		}
 	case c == '}' || c == ']':
 		if f.depth == 1 {

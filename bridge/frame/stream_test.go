@@ -1,0 +1,275 @@
+package frame
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// drain reads everything: lines as they are, errors of single lines as
+// "code id response".
+func drain(t testing.TB, r *Reader) (lines []string, end error) {
+	t.Helper()
+	for {
+		line, err := r.Next()
+		var e *Error
+		switch {
+		case errors.As(err, &e):
+			lines = append(lines, fmt.Sprintf("%d %s %v", e.Code, e.ID, e.Response))
+		case err != nil:
+			return lines, err
+		default:
+			lines = append(lines, string(line))
+		}
+	}
+}
+
+type chunks struct {
+	data []byte
+	size int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.data[:min(c.size, len(c.data))])
+	c.data = c.data[n:]
+	return n, nil
+}
+
+func TestReaderCutsLinesWhateverTheChunks(t *testing.T) {
+	long := `{"id":1,"x":"` + strings.Repeat("y", 200_000) + `"}`
+	for _, c := range []struct {
+		name, in string
+		want     []string
+	}{
+		{"three in one", "a\nb\nc\n", []string{"a", "b", "c"}},
+		{"crlf", "a\r\nb\r\n", []string{"a", "b"}},
+		{"mark", "\ufeffa\nb\n", []string{"a", "b"}},
+		{"a mark elsewhere is data", "a\n\ufeffb\n", []string{"a", "\ufeffb"}},
+		{"mark alone", "\ufeff\r\n\na\n", []string{"a"}},
+		{"blank", "\n\r\n  \n\t\r\na\n\n", []string{"a"}},
+		{"no final newline", "a\nb", []string{"a", "b"}},
+		{"only separators", "a\u2028b\u2029c\u0085d\n", []string{"a\u2028b\u2029c\u0085d"}},
+		{"cr within", "a\rb\n", []string{"a\rb"}},
+		{"large between small", "a\n" + long + "\nb\n" + long + "\n" + long + "\nc", []string{"a", long, "b", long, long, "c"}},
+		{"empty", "", nil},
+	} {
+		for _, size := range []int{1, 2, 3, 7, 4096, 1 << 20} {
+			lines, end := drain(t, NewReader(&chunks{[]byte(c.in), size}, 0))
+			if !reflect.DeepEqual(lines, c.want) || end != io.EOF {
+				t.Errorf("%s by %d: %.200q, %v", c.name, size, lines, end)
+			}
+		}
+	}
+}
+
+func TestReaderTellsATornLine(t *testing.T) {
+	r := NewReader(strings.NewReader("a\nb"), 0)
+	for _, want := range []bool{true, false} {
+		if _, err := r.Next(); err != nil || r.Complete() != want {
+			t.Errorf("complete %v, want %v (%v)", r.Complete(), want, err)
+		}
+	}
+	broken := errors.New("broken")
+	lines, end := drain(t, NewReader(io.MultiReader(strings.NewReader("a\nhalf"), iotest.ErrReader(broken)), 0))
+	if !reflect.DeepEqual(lines, []string{"a"}) || end != broken {
+		t.Errorf("broken stream: %q, %v", lines, end)
+	}
+}
+
+func TestReaderGoesOnBehindALineThatIsTooLong(t *testing.T) {
+	const limit = 100_000
+	fill := func(form string, n int) string {
+		return strings.Replace(form, "FILL", strings.Repeat("f", n-len(form)+4), 1)
+	}
+	for _, id := range ids {
+		for _, c := range []struct{ form, want string }{
+			{`{"id":ID,"method":"x","p":"FILL"}`, "-32600 ID false"},
+			{`{"p":"FILL","method":"x","id":ID}`, "-32600 ID false"},
+			{`{"p":"FILL","method":"x" , "id" : ID }`, "-32600 ID false"},
+			{`{"p":{"id":7,"q":["FILL",{"id":8}]},"id":ID,"method":"x"}`, "-32600 ID false"},
+			{`{"p":"FILL\",\"id\":9,\"","method":"x","id":ID}`, "-32600 ID false"},
+			{`{"id":ID,"result":"FILL"}`, "-32600 ID true"},
+			{`{"result":"FILL","id":ID}`, "-32600 ID true"},
+			{`{"error":{"id":4,"a":"FILL"},"id":ID}`, "-32600 ID true"},
+			{`{"id":null,"method":"x","p":"FILL"}`, "-32600  false"},
+			{`{"id":{"id":1},"method":"x","p":"FILL"}`, "-32600  false"},
+			{`{"method":"x","p":"FILL"}`, "-32600  false"},
+			{`[{"id":1,"method":"x","p":"FILL"}]`, "-32600  false"},
+			{`{"id":"FILL","method":"x"}`, "-32600  false"},
+			{`{"FILL":1,"id":ID,"method":"x"}`, "-32600 ID false"},
+		} {
+			form := strings.Replace(c.form, "ID", id, 1)
+			want := strings.Replace(c.want, "ID", id, 1)
+			for _, over := range []int{1, 2, 50_000, 300_000} {
+				for _, size := range []int{4096, 1 << 20} {
+					in := fill(form, limit) + "\r\n" + fill(form, limit+over) + "\nafter\n"
+					lines, end := drain(t, NewReader(&chunks{[]byte(in), size}, limit))
+					if len(lines) != 3 || lines[0] != fill(form, limit) || lines[1] != want || lines[2] != "after" || end != io.EOF {
+						t.Fatalf("%.60s over by %d in %d: %.80q %v, want %q", form, over, size, lines, end, want)
+					}
+				}
+			}
+		}
+	}
+	// At the very end, without a newline.
+	lines, end := drain(t, NewReader(strings.NewReader(fill(`{"id":3,"method":"FILL"}`, 2*limit)), limit))
+	if !reflect.DeepEqual(lines, []string{"-32600 3 false"}) || end != io.EOF {
+		t.Errorf("at the end: %q %v", lines, end)
+	}
+}
+
+func TestReaderGivesMemoryBack(t *testing.T) {
+	big := strings.Repeat("x", 16<<20)
+	r := NewReader(strings.NewReader(big+"\na\n"), 0)
+	if line, err := r.Next(); err != nil || len(line) != len(big) {
+		t.Fatal(len(line), err)
+	}
+	if cap(r.buf) < len(big) {
+		t.Fatal("where is the line?")
+	}
+	if line, err := r.Next(); err != nil || string(line) != "a" || cap(r.buf) > smallBuffer {
+		t.Errorf("after a large line: %q %v, %d bytes are held", line, err, cap(r.buf))
+	}
+	// Past the limit no more than about the limit is ever held.
+	r = NewReader(&chunks{[]byte(big), 1 << 20}, 1<<20)
+	_, err := r.Next()
+	var e *Error
+	if !errors.As(err, &e) || cap(r.buf) > 1<<20+2*smallBuffer {
+		t.Errorf("%v, %d bytes are held", err, cap(r.buf))
+	}
+}
+
+// Read by 512 bytes a line of 32 MiB is 65,536 reads; looking at it from its
+// beginning each time would be a terabyte.
+func TestReaderIsLinear(t *testing.T) {
+	cost := func(n int) time.Duration {
+		best := time.Hour
+		for range 3 {
+			begin := time.Now()
+			line, err := NewReader(&chunks{append(bytes.Repeat([]byte("x"), n), '\n'), 512}, 0).Next()
+			if err != nil || len(line) != n {
+				t.Fatal(len(line), err)
+			}
+			best = min(best, time.Since(begin))
+		}
+		return best
+	}
+	small, large := cost(4<<20), cost(32<<20)
+	if large > 40*small { // eight times if linear, 64 times if not
+		t.Errorf("32 MiB take %v, 4 MiB %v", large, small)
+	}
+}
+
+func TestReaderStopsAtAReaderThatGivesNothing(t *testing.T) {
+	if _, err := NewReader(nothing{}, 0).Next(); err != io.ErrNoProgress {
+		t.Error(err)
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Read([]byte) (int, error) { return 0, nil }
+
+type recorder struct {
+	mu     sync.Mutex
+	writes []string
+	err    error
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return 0, r.err
+	}
+	r.writes = append(r.writes, string(p))
+	return len(p), nil
+}
+
+func TestWriterWritesOneLineInOneWrite(t *testing.T) {
+	rec := &recorder{}
+	w := NewWriter(rec)
+	var wg sync.WaitGroup
+	want := map[string]int{}
+	for i := range 50 {
+		line := fmt.Sprintf("%d:%s", i, strings.Repeat("x", i*5000))
+		want[line+"\n"]++
+		wg.Go(func() {
+			if err := w.Write([]byte(line)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range rec.writes {
+		want[s]--
+	}
+	for s, n := range want {
+		if n != 0 {
+			t.Errorf("%.10q written %d times too few", s, n)
+		}
+	}
+	_ = w.Write([]byte("{\n\"a\":1\n}")) // ignore error: the recorder has none
+	if got := rec.writes[len(rec.writes)-1]; got != "{ \"a\":1 }\n" {
+		t.Errorf("newlines within: %q", got)
+	}
+}
+
+func TestWriterStaysBroken(t *testing.T) {
+	rec := &recorder{err: io.ErrClosedPipe}
+	w := NewWriter(rec)
+	first := w.Write([]byte("a"))
+	rec.err = nil
+	if second := w.Write([]byte("b")); first != io.ErrClosedPipe || second != first || len(rec.writes) != 0 {
+		t.Errorf("%v, %v, %q", first, second, rec.writes)
+	}
+	if err := NewWriter(short{}).Write([]byte("abc")); err != io.ErrShortWrite {
+		t.Error(err)
+	}
+}
+
+type short struct{}
+
+func (short) Write(p []byte) (int, error) { return 1, nil }
+
+func FuzzReader(f *testing.F) {
+	f.Add([]byte("\ufeff{\"id\":1}\r\n\n x\n"), uint8(1), uint16(40))
+	f.Add([]byte("{\"id\":1,\"p\":\"0123456789012345678901234567890123456789\"}\nab"), uint8(3), uint16(20))
+	f.Fuzz(func(t *testing.T, in []byte, size uint8, limit uint16) {
+		r := NewReader(&chunks{append([]byte(nil), in...), int(size) + 1}, int64(limit)+1)
+		lines, end := drain(t, r)
+		if end != io.EOF {
+			t.Fatal(end)
+		}
+		var want []string
+		for i, line := range bytes.Split(in, []byte("\n")) {
+			if i == 0 {
+				line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			}
+			line = bytes.TrimRight(line, "\r")
+			if len(line) > int(limit)+1 {
+				want = append(want, "long")
+			} else if space(line, 0) < len(line) {
+				want = append(want, string(line))
+			}
+		}
+		for i, line := range want {
+			if i >= len(lines) || line != "long" && line != lines[i] || line == "long" && lines[i] != line && !strings.HasPrefix(lines[i], "-32600") {
+				t.Fatalf("%q: got %q, want %q", in, lines, want)
+			}
+		}
+		if len(lines) != len(want) {
+			t.Fatalf("%q: got %q, want %q", in, lines, want)
+		}
+	})
+}
