@@ -1,0 +1,5 @@
+//go:build !linux
+
+package lease
+
+func selfPath(path string) string { return path }

@@ -1,0 +1,121 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Pauses between two looks. Many wait on one cold start, which takes
+// milliseconds; who waits on something slow need not be quick.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 100 * time.Millisecond
+)
+
+func longer(pause time.Duration) time.Duration { return min(pause*3/2, lastPause) }
+
+// deadPatience is how long a holder is asked whose .alive file is free. It is
+// dead by the kernel's word, so this only spares one whose lock does not reach
+// here, and must not hold anybody up.
+const deadPatience = 250 * time.Millisecond
+
+// Settle looks at the lease, asks the server it names, and waits until there is
+// something to do about it: the action is never Wait. When ctx ends first the
+// error says what was waited for. ErrUnreadable says that the lease could not
+// be read for longer than a busy server would have been waited for.
+func (f *Folder) Settle(ctx context.Context, h History) (Verdict, error) {
+	return f.watch(h).settle(ctx)
+}
+
+// watch remembers, for one process, since when it has seen what.
+type watch struct {
+	f       *Folder
+	history History
+
+	last   File
+	looked bool
+	since  time.Time // when last was first seen
+	silent time.Time // when the current run of silence began; zero without
+	shut   time.Time
+}
+
+func (f *Folder) watch(h History) *watch { return &watch{f: f, history: h} }
+
+func (w *watch) settle(ctx context.Context) (Verdict, error) {
+	pause := firstPause
+	for {
+		before := w.since
+		v := w.look(ctx)
+		if v.Action == Elsewhere && v.File.State == Unreadable {
+			return v, fmt.Errorf("%w: %s: %w", ErrUnreadable, w.f.LeasePath(), v.File.Err)
+		}
+		if v.Action != Wait && ctx.Err() == nil {
+			return v, nil
+		}
+		if !w.since.Equal(before) {
+			pause = firstPause // something happens: be quick again
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return v, fmt.Errorf("waiting for the server of this checkout (%s): %w", v.Reason, err)
+		}
+		pause = longer(pause)
+	}
+}
+
+// look looks once and judges.
+func (w *watch) look(ctx context.Context) Verdict {
+	f, now := w.f, time.Now()
+	root := f.readable()
+	file := read(root)
+	if !w.looked || !file.same(w.last) && (file.State != Unreadable || w.last.State != Unreadable) {
+		w.looked, w.since = true, now
+		w.silent, w.shut = time.Time{}, time.Time{}
+	}
+	w.last = file
+	s := Sight{
+		File: file, Unchanged: now.Sub(w.since),
+		Self: f.cfg.Self, Version: f.cfg.Version, History: w.history, Timings: f.cfg.Timings,
+	}
+	if file.State != Present {
+		return Judge(s)
+	}
+	doc := file.Document
+	s.Alive, s.Exists = f.aliveHeld(root, doc.Token)
+	if doc.URL == nil {
+		s.FileAge = now.Sub(file.info.ModTime())
+		return Judge(s)
+	}
+	within := f.cfg.Timings.ProbeTimeout
+	if s.Exists && !s.Alive {
+		within = min(within, deadPatience)
+	} else if !w.silent.IsZero() {
+		// The last question ends when the grace does.
+		within = min(within, max(f.cfg.Timings.BusyGrace-now.Sub(w.silent), within/4))
+	}
+	s.Asked, s.Reply = true, f.probe(ctx, doc, within)
+	// Silence began with the question; what is shut is asked again for a while
+	// after it was first found to be.
+	o := s.Reply.Outcome
+	s.Silent = lasting(&w.silent, o == Silent, now)
+	s.Shut = lasting(&w.shut, o == Refused || o == Unreachable || o == Stranger, time.Now())
+	if o == Ours {
+		_, s.SelfReplaced = f.cfg.Self.Replaced()
+	} else if !s.Exists || s.Alive {
+		// It may have ended while it was asked.
+		s.Alive, s.Exists = f.aliveHeld(root, doc.Token)
+	}
+	return Judge(s)
+}
+
+// lasting says for how long something has been so, if it is.
+func lasting(since *time.Time, is bool, from time.Time) time.Duration {
+	switch {
+	case !is:
+		*since = time.Time{}
+		return 0
+	case since.IsZero():
+		*since = from
+	}
+	return time.Since(*since)
+}
