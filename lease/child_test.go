@@ -1,0 +1,3 @@
+package lease
+
+func child(string) int { return 2 }

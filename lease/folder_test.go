@@ -1,0 +1,328 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"majordomus/lease/checkout"
+)
+
+func TestOpenMakesTheFolderForThisAccount(t *testing.T) {
+	c := newCheckout(t)
+	if _, err := OpenExisting(Config{Checkout: c}); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("existing: %v", err)
+	}
+	if exists(t, filepath.Join(c.Root, ".ai")) {
+		t.Fatal("to look made something")
+	}
+	f := newTestFolder(t, c, patient)
+	if b, err := os.ReadFile(filepath.Join(c.LocalDir, ".gitignore")); err != nil || string(b) != "*\n" {
+		t.Errorf(".gitignore: %q, %v", b, err)
+	}
+	if runtime.GOOS != "windows" {
+		info, err := os.Stat(c.StateDir())
+		if err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+	}
+	if f.LeasePath() != filepath.Join(c.StateDir(), "server.json") {
+		t.Error(f.LeasePath())
+	}
+	// A person's own .gitignore stays.
+	if err := os.WriteFile(filepath.Join(c.LocalDir, ".gitignore"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newTestFolder(t, c, patient)
+	if b, _ := os.ReadFile(filepath.Join(c.LocalDir, ".gitignore")); string(b) != "mine" {
+		t.Errorf(".gitignore became %q", b)
+	}
+	if g, err := OpenExisting(Config{Checkout: c}); err != nil {
+		t.Error(err)
+	} else {
+		g.Close()
+	}
+}
+
+// A cloned checkout must not choose where on the machine this program writes.
+func TestOpenFollowsNoLinkOut(t *testing.T) {
+	root, out := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, ".ai", "local"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(out, filepath.Join(root, ".ai", "local", "state")); err != nil {
+		t.Skip(err)
+	}
+	c, err := checkout.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := Open(Config{Checkout: c}); err == nil {
+		f.Close()
+		t.Error("opened through a link that leaves the checkout")
+	}
+	if entries, _ := os.ReadDir(out); len(entries) != 0 {
+		t.Errorf("wrote %v outside", entries)
+	}
+}
+
+func TestKeyIsMadeOnce(t *testing.T) {
+	c := newCheckout(t)
+	f := newTestFolder(t, c, patient)
+	if _, err := f.ReadKey(); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("before: %v", err)
+	}
+	keys := make([]string, 16)
+	var wg sync.WaitGroup
+	for i := range keys {
+		g := newTestFolder(t, c, patient)
+		wg.Go(func() {
+			key, err := g.Key()
+			if err != nil {
+				t.Error(err)
+			}
+			keys[i] = key
+		})
+	}
+	wg.Wait()
+	for _, key := range keys {
+		if len(key) != 64 || key != keys[0] {
+			t.Fatalf("keys %v", keys)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(c.StateDir(), "key.*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if info, _ := os.Stat(filepath.Join(c.StateDir(), "key")); runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	rotated, err := f.RotateKey()
+	if err != nil || rotated == keys[0] {
+		t.Fatalf("rotated to %q, %v", rotated, err)
+	}
+	if key, err := f.Key(); err != nil || key != rotated {
+		t.Errorf("after: %q, %v", key, err)
+	}
+}
+
+func TestKeyFiles(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	path := filepath.Join(f.path, "key")
+	write := func(s string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(" my own\tkey \r\n")
+	if key, err := f.Key(); err != nil || key != "myownkey" {
+		t.Errorf("%q, %v", key, err)
+	}
+	write(" \n")
+	if _, err := f.ReadKey(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty file: %v", err)
+	}
+	if key, err := f.Key(); err != nil || len(key) != 64 {
+		t.Errorf("in place of an empty file: %q, %v", key, err)
+	}
+	write(strings.Repeat("x", 5000))
+	if _, err := f.Key(); err == nil {
+		t.Error("5000 bytes taken for a key")
+	}
+	os.Remove(path)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Key(); err == nil {
+		t.Error("a folder taken for a key")
+	}
+}
+
+// The agreement: hex HMAC-SHA256 of the nonce followed by the token, under the
+// key's characters.
+func TestProof(t *testing.T) {
+	// RFC 4231, test case 2.
+	if got := Proof("Jefe", "what do ya want ", "for nothing?"); got != "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestAliveHeld(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	token := newToken()
+	is := func(wantHeld, wantExists bool) {
+		t.Helper()
+		if held, exists := f.AliveHeld(token); held != wantHeld || exists != wantExists {
+			t.Errorf("held %v, exists %v; want %v, %v", held, exists, wantHeld, wantExists)
+		}
+	}
+	is(false, false)
+	if exists(t, filepath.Join(f.path, aliveName(token))) {
+		t.Fatal("to ask made the file")
+	}
+	letGo := hold(t, f, token)
+	is(true, true)
+	is(true, true)
+	letGo()
+	is(false, true)
+	for _, bad := range []string{"", "..", "../../key", strings.ToUpper(token), token + "0"} {
+		if held, exists := f.AliveHeld(bad); held || exists {
+			t.Errorf("%q: held %v, exists %v", bad, held, exists)
+		}
+	}
+}
+
+// Askers that held each other off would call a dead holder alive.
+func TestAliveAskersDoNotMeet(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	token := newToken()
+	hold(t, f, token)()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 300 {
+				if held, exists := f.AliveHeld(token); held || !exists {
+					t.Errorf("held %v, exists %v", held, exists)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestLaunchLock(t *testing.T) {
+	c := newCheckout(t)
+	f, g := newTestFolder(t, c, patient), newTestFolder(t, c, patient)
+	unlock, ok, err := f.TryLockLaunch()
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := g.TryLockLaunch(); ok || err != nil {
+		t.Fatalf("locked twice: %v, %v", ok, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := g.LockLaunch(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("waiting: %v", err)
+	}
+	got := make(chan error)
+	go func() {
+		unlock, err := g.LockLaunch(context.Background())
+		if err == nil {
+			unlock()
+		}
+		got <- err
+	}()
+	unlock()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if !exists(t, filepath.Join(f.path, "launch.lock")) {
+		t.Error("launch.lock was removed")
+	}
+}
+
+func TestLockFileIsALinkOut(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	out := filepath.Join(t.TempDir(), "made")
+	if err := os.Symlink(out, filepath.Join(f.path, "server.lock")); err != nil {
+		t.Skip(err)
+	}
+	take(t, f)
+	if exists(t, out) {
+		t.Error("a file was made outside")
+	}
+}
+
+func TestOpenLog(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	say := func(s string) {
+		t.Helper()
+		h, err := f.OpenLog("server.log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.WriteString(s)
+		h.Close()
+	}
+	say("one\n")
+	say("two\n")
+	path := f.LogPath("server.log")
+	if b, _ := os.ReadFile(path); string(b) != "one\ntwo\n" {
+		t.Fatalf("%q", b)
+	}
+	if err := os.Truncate(path, maxLog+1); err != nil {
+		t.Fatal(err)
+	}
+	say("three\n")
+	if b, _ := os.ReadFile(path); string(b) != "three\n" {
+		t.Errorf("%.20q", b)
+	}
+	if info, err := os.Stat(path + ".1"); err != nil || info.Size() != maxLog+1 {
+		t.Errorf("%v", err)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "a/b"} {
+		if h, err := f.OpenLog(name); err == nil {
+			h.Close()
+			t.Errorf("%q opened", name)
+		}
+	}
+}
+
+func TestExecutableIdentity(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mj")
+	if err := os.WriteFile(path, []byte("one"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ExecutableIdentity{Path: path}.of(info)
+	is := func(want bool) {
+		t.Helper()
+		reason, replaced := id.Replaced()
+		if replaced != want || (reason == "") == want {
+			t.Errorf("replaced %v (%s), want %v", replaced, reason, want)
+		}
+		if strings.Contains(reason, path) {
+			t.Errorf("the reason tells a path: %s", reason)
+		}
+	}
+	is(false)
+	if err := os.Chtimes(path, time.Time{}, info.ModTime().Add(time.Nanosecond)); err != nil {
+		t.Fatal(err)
+	}
+	is(true)
+	if err := os.Chtimes(path, time.Time{}, info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	is(false)
+	if err := os.Truncate(path, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, time.Time{}, info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	is(true)
+	os.Remove(path)
+	is(false) // a missing file is not a replaced one
+	if _, replaced := (ExecutableIdentity{}).Replaced(); replaced {
+		t.Error("what is not known counts as replaced")
+	}
+	me := StartedAs()
+	if me.Path == "" || me.Size == 0 || me.MTime == 0 {
+		t.Errorf("started as %+v", me)
+	}
+	if reason, replaced := ServingReplacedCode(me); replaced {
+		t.Error(reason)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package lease
+
+import "testing"
+
+var moreGarbage map[string]func(*testing.T, string)
