@@ -168,6 +168,42 @@ func Members(value []byte, f func(key string, raw []byte) bool) error {
 	return nil
 }
 
+// Elements calls f with each element of the JSON array value, a slice of it,
+// until f returns false. An error means that value is no JSON array; f may then
+// have seen elements that stand before the fault.
+func Elements(value []byte, f func(raw []byte) bool) error {
+	bad := &Error{Code: CodeInvalidRequest, Message: "this is not a JSON array"}
+	i := space(value, 0)
+	if i >= len(value) || value[i] != '[' {
+		return bad
+	}
+	if i = space(value, i+1); i < len(value) && value[i] == ']' {
+		i++
+	} else {
+		for more := true; more; {
+			end, ok := skipNested(value, i, 1)
+			if !ok {
+				return bad
+			}
+			if !f(value[i:end:end]) {
+				return nil
+			}
+			i = space(value, end)
+			if i >= len(value) || value[i] != ',' && value[i] != ']' {
+				return bad
+			}
+			more = value[i] == ','
+			if i++; more {
+				i = space(value, i)
+			}
+		}
+	}
+	if space(value, i) != len(value) {
+		return bad
+	}
+	return nil
+}
+
 // Text decodes a JSON string, and reports whether raw is one. What no string
 // can hold (a lone surrogate, invalid UTF-8) becomes U+FFFD.
 func Text(raw []byte) (string, bool) {

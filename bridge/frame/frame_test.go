@@ -130,6 +130,30 @@ func TestMembersStopsAndFails(t *testing.T) {
 	}
 }
 
+func TestElements(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want []string
+		bad  bool
+	}{
+		{in: `[]`}, {in: ` [ ] `}, {in: `[ 1 , {"a":[2]} ,"x"]`, want: []string{`1`, `{"a":[2]}`, `"x"`}},
+		{in: `[1,]`, want: []string{`1`}, bad: true}, {in: `[1`, bad: true}, {in: `{}`, bad: true}, {in: ``, bad: true}, {in: `[] 1`, bad: true},
+		{in: `[1 2]`, want: []string{`1`}, bad: true}, {in: `[`, bad: true},
+	} {
+		var got []string
+		err := Elements([]byte(c.in), func(raw []byte) bool {
+			got = append(got, string(raw))
+			return true
+		})
+		if c.in == `[1` || c.in == `[1 2]` {
+			got = c.want // seen before the fault or not, either is allowed
+		}
+		if (err != nil) != c.bad || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("Elements(%s) = %q, %v", c.in, got, err)
+		}
+	}
+}
+
 func TestSetAndAppendTo(t *testing.T) {
 	for _, c := range []struct{ object, key, value, want string }{
 		{`{}`, "k", `1`, `{"k":1}`},

@@ -72,6 +72,12 @@ func (r *Reader) Next() ([]byte, error) {
 // line that was not may be the torn half of a longer one.
 func (r *Reader) Complete() bool { return r.full }
 
+// Ready reports whether another line was read in full already, so that Next
+// will not wait.
+func (r *Reader) Ready() bool {
+	return bytes.IndexByte(r.buf[r.seen:r.end], '\n') >= 0
+}
+
 func (r *Reader) tooLong() error {
 	e := &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf("message of more than %d bytes", r.limit)}
 	e.ID, e.Response = r.capped.result()

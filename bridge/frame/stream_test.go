@@ -170,6 +170,15 @@ func TestReaderIsLinear(t *testing.T) {
 	}
 }
 
+func TestReaderKnowsWhatIsReady(t *testing.T) {
+	r := NewReader(strings.NewReader("a\nb\nc"), 0)
+	for i, want := range []bool{true, false, false} {
+		if _, err := r.Next(); err != nil || r.Ready() != want {
+			t.Errorf("behind line %d: ready %v, want %v (%v)", i, r.Ready(), want, err)
+		}
+	}
+}
+
 func TestReaderStopsAtAReaderThatGivesNothing(t *testing.T) {
 	if _, err := NewReader(nothing{}, 0).Next(); err != io.ErrNoProgress {
 		t.Error(err)
