@@ -513,3 +513,28 @@ func TestFolderIsMadeAgain(t *testing.T) {
 		t.Error("made again without .gitignore")
 	}
 }
+
+// The lease is replaced while its holder, who has just found it its own, waits
+// for the lock.
+func TestPublishLooksUnderTheLock(t *testing.T) {
+	c := newCheckout(t)
+	f, g := newTestFolder(t, c, patient), newTestFolder(t, c, patient)
+	tenure := take(t, f)
+	unlock, err := g.change(g.readable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := make(chan error)
+	go func() { published <- tenure.Publish("http://127.0.0.1:1") }()
+	for !exists(t, filepath.Join(f.path, tempName(tenure.Token()))) {
+		time.Sleep(time.Millisecond) // it has looked, and writes what it wants to put there
+	}
+	other := plantDocument(t, f, nil)
+	unlock()
+	if err := <-published; !errors.Is(err, ErrLost) || !tenure.Lost() {
+		t.Errorf("published: %v", err)
+	}
+	if got := f.Read().Document; got.Token != other.Token {
+		t.Error("another's lease was overwritten")
+	}
+}

@@ -326,3 +326,48 @@ func TestExecutableIdentity(t *testing.T) {
 		t.Error(reason)
 	}
 }
+
+// The interleaving that a lock file alone does not survive: it is deleted while
+// somebody has it, and the next one makes and locks another.
+func TestADeletedLockFileStillExcludes(t *testing.T) {
+	if !folderLocks {
+		t.Skip("an open lock file cannot be deleted here")
+	}
+	c := newCheckout(t)
+	f, g := newTestFolder(t, c, quick), newTestFolder(t, c, quick)
+	unlock, err := f.change(f.readable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(f.path, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := g.change(g.readable()); !errors.Is(err, ErrLockBusy) {
+		if err == nil {
+			second()
+		}
+		t.Errorf("locked beside the first: %v", err)
+	}
+	unlock()
+	second, err := g.change(g.readable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second()
+	// A folder that was deleted is not the one that is there now.
+	root, err := g.readable().OpenRoot(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := os.RemoveAll(c.LocalDir); err != nil {
+		t.Fatal(err)
+	}
+	newTestFolder(t, c, quick)
+	if unlock, err := g.change(root); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			unlock()
+		}
+		t.Errorf("locked a deleted folder: %v", err)
+	}
+}
