@@ -13,7 +13,7 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-func longer(pause time.Duration) time.Duration { return min(pause*3/2, lastPause) }
+func longer(pause time.Duration) time.Duration { return min(pause*5/4, lastPause) }
 
 // deadPatience is how long a holder is asked whose .alive file is free. It is
 // dead by the kernel's word, so this only spares one whose lock does not reach
