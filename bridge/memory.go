@@ -1,0 +1,132 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+
+	"majordomus/bridge/frame"
+)
+
+// kinds of things that clients list.
+var kinds = [...]string{"tools", "resources", "prompts"}
+
+// memory is what the next server has to know about the client, and what the
+// bridge has to know about both.
+type memory struct {
+	init        []byte // the client's initialize, once it was answered
+	initialized []byte // its notification
+	roots       bool   // it declared roots
+	kept        []keep // in the order the client sent them
+
+	listed map[string]bool // kinds it has asked for
+	safe   map[string]bool // tools declared read-only or idempotent
+}
+
+// A keep is a request whose effect the next server must have too. A later one
+// of the same key replaces it.
+type keep struct {
+	key     string
+	line    []byte
+	removes bool // it undoes the effect of the one before
+}
+
+// restart forgets what a client that begins anew no longer means.
+func (m *memory) restart() {
+	m.init, m.initialized, m.roots, m.kept = nil, nil, false, nil
+}
+
+// note remembers that the client has asked for things of a kind.
+func (m *memory) note(method string) {
+	kind, isList := strings.CutSuffix(method, "/list")
+	if kind == "resources/templates" {
+		kind = "resources"
+	}
+	if isList && slices.Contains(kinds[:], kind) && !m.listed[kind] {
+		if m.listed == nil {
+			m.listed = map[string]bool{}
+		}
+		m.listed[kind] = true
+	}
+}
+
+// keep remembers k and returns what forgets it again, in case the server
+// refuses it. It is called when the request is sent, not when it is answered: a
+// link that comes up between the two must be told as well.
+func (m *memory) keep(k keep) (undo func()) {
+	before := keep{key: k.key, removes: true}
+	if i := m.find(k.key); i >= 0 {
+		before = m.kept[i]
+	}
+	m.set(k)
+	return func() {
+		if i := m.find(k.key); k.removes && i < 0 || i >= 0 && &m.kept[i].line[0] == &k.line[0] {
+			m.set(before)
+		}
+	}
+}
+
+func (m *memory) find(key string) int {
+	return slices.IndexFunc(m.kept, func(k keep) bool { return k.key == key })
+}
+
+func (m *memory) set(k keep) {
+	m.kept = slices.DeleteFunc(m.kept, func(old keep) bool { return old.key == k.key })
+	if !k.removes {
+		m.kept = append(m.kept, k)
+	}
+}
+
+// declared learns from a page of a list of tools which of them may run twice.
+func (m *memory) declared(result []byte, first bool) {
+	if first || m.safe == nil {
+		m.safe = map[string]bool{}
+	}
+	// ignore error: a tool that cannot be read may not run twice
+	_ = frame.Elements(frame.Get(result, "tools"), func(tool []byte) bool {
+		name, ok := frame.Text(frame.Get(tool, "name"))
+		says := func(hint string) bool { return string(frame.Get(tool, "annotations", hint)) == "true" }
+		if ok && (says("readOnlyHint") || says("idempotentHint")) {
+			m.safe[name] = true
+		} else {
+			delete(m.safe, name)
+		}
+		return true
+	})
+}
+
+// announcement is what a call of the announcing tool makes the next server be
+// told: a claim, or that there is none of that name any more.
+func announcement(arguments []byte) keep {
+	name, _ := frame.Text(frame.Get(arguments, "claim"))
+	if name == "" {
+		name = "default"
+	}
+	paths := 0
+	err := frame.Elements(frame.Get(arguments, "scope"), func([]byte) bool {
+		paths++
+		return false
+	})
+	return keep{key: "claim " + name, removes: err == nil && paths == 0}
+}
+
+// replay sends l a request of the client's again, under an id of the bridge's
+// own. Progress of it, if any, carries a token that nobody has in flight.
+func (b *bridge) replay(l *link, line []byte, reply func(frame.Message)) {
+	id := b.own()
+	line = frame.Set(line, "id", id)
+	if params := frame.Get(line, "params"); frame.Get(params, "_meta", "progressToken") != nil {
+		meta := frame.Set(frame.Get(params, "_meta"), "progressToken", id)
+		line = frame.Set(line, "params", frame.Set(params, "_meta", meta))
+	}
+	r := &call{id: string(id), method: "replay", line: line, reply: reply}
+	b.replays[r.id] = r
+	b.sendCall(l, r)
+}
+
+// replayed takes the answer to a replay, which the client never sees. An empty
+// message is one that could not be used.
+func (b *bridge) replayed(r *call, m frame.Message) {
+	delete(b.replays, r.id)
+	b.release(r)
+	r.reply(m)
+}
