@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package launch
+
+func closeOnExec(first uint) { closeOnExecEach("/dev/fd", first) }

@@ -1,0 +1,285 @@
+// Package launch finds the server of a checkout or brings one about.
+//
+// A launcher judges a lease and never takes one: it joins the server that the
+// lease names, or starts a process that will stand for election, and joins
+// whatever that election made. A started server is detached: it has a session,
+// a process group and a parent of its own, null as its input, the log as its
+// output and not one other inherited descriptor, so that neither the end of the
+// editor that caused it nor a caller that waits for the end of a pipe ever
+// notices it.
+//
+// What it does not promise: that the server found is still there when the
+// caller dials it. The caller asks again with what it then met.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"majordomus/lease"
+)
+
+// LogName is the file in the state folder that a detached server's standard
+// output and standard error go to.
+const LogName = "server.log"
+
+// ErrNoServer is wrapped by every error of Find: this checkout's server cannot
+// be had from here, and the caller serves its client alone and says why.
+var ErrNoServer = errors.New("no shared server")
+
+// A StartError says that a started server ended before it served.
+type StartError struct {
+	Path string // of the log
+	Tail string // the last lines it wrote
+	Err  error  // why it could not be started at all; nil when it ran and ended
+}
+
+func (e *StartError) Error() string {
+	switch {
+	case e.Err != nil:
+		return "starting a server: " + e.Err.Error()
+	case e.Tail == "":
+		return "the server ended before it served, and logged nothing"
+	default:
+		return "the server ended before it served; its log ends: " + e.Tail
+	}
+}
+
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Config says how a Launcher works. Folder, Root and Command are required.
+type Config struct {
+	Folder  *lease.Folder
+	Root    string        // the working directory of a started server
+	Join    time.Duration // how long Find may take; zero means 8 s
+	Command []string      // the executable and the arguments that serve this checkout
+	Environ []string      // the caller's environment; Environ picks what a server gets of it
+
+	// InProcess serves the checkout in this process and returns once its
+	// lease is published, or what was elected instead. It is used where no
+	// process can be started. Nil means never.
+	InProcess func(ctx context.Context, h lease.History) (lease.Document, error)
+
+	Log *slog.Logger // nil discards
+}
+
+// A Launcher finds servers for one process, and remembers what it has already
+// done for them: after one start of its own it joins whatever live server
+// answers, because two builds that each replace the other's server would never
+// end doing so. It is not safe for concurrent use.
+type Launcher struct {
+	cfg     Config
+	history lease.History
+}
+
+// New returns a launcher.
+func New(cfg Config) *Launcher {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Join <= 0 {
+		cfg.Join = 8 * time.Second
+	}
+	return &Launcher{cfg: cfg}
+}
+
+// A Found server is one that answered as the checkout's own a moment ago.
+type Found struct {
+	Document lease.Document
+	Started  bool // this launcher brought it about
+}
+
+// Find joins the checkout's server or brings one about, within Config.Join.
+// Every error wraps ErrNoServer; a *StartError among them carries the end of
+// the failed server's log.
+func (l *Launcher) Find(ctx context.Context) (Found, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Join)
+	defer cancel()
+	found, err := l.find(ctx)
+	if err != nil {
+		if ctx.Err() == context.DeadlineExceeded {
+			err = fmt.Errorf("nothing served this checkout within %v: %w", l.cfg.Join, err)
+		}
+		return Found{}, fmt.Errorf("%w: %w", ErrNoServer, err)
+	}
+	return found, nil
+}
+
+func (l *Launcher) find(ctx context.Context) (Found, error) {
+	for started := 0; ; {
+		verdict, err := l.cfg.Folder.Settle(ctx, l.history)
+		if err != nil {
+			return Found{}, err
+		}
+		switch verdict.Action {
+		case lease.Join:
+			return Found{verdict.File.Document, started > 0}, nil
+		case lease.Free, lease.TakeOver:
+		default:
+			return Found{}, fmt.Errorf("%w: %s", lease.ErrElsewhere, verdict.Reason)
+		}
+
+		// One launcher starts, the others wait for what it brings about:
+		// forty editors that open a checkout together start one process,
+		// not forty that stand for election.
+		unlock, err := l.turn(ctx, verdict)
+		if err != nil {
+			return Found{}, err
+		}
+		if unlock == nil {
+			continue // the lease moved on while we waited
+		}
+		again, err := l.cfg.Folder.Settle(ctx, l.history)
+		if err == nil && (again.Action == lease.Free || again.Action == lease.TakeOver) {
+			if started++; started > 2 {
+				unlock()
+				return Found{}, fmt.Errorf("started %d servers and none serves: %s", started-1, again.Reason)
+			}
+			l.cfg.Log.Info("starting a server", "because", again.Reason)
+			err = l.start(ctx, again)
+		}
+		unlock()
+		var failed *StartError
+		if errors.As(err, &failed) && l.cfg.InProcess != nil && failed.Err != nil {
+			l.cfg.Log.Warn("serving in this process", "because", err)
+			h := l.history
+			h.InProcess = true
+			doc, err := l.cfg.InProcess(ctx, h)
+			return Found{doc, err == nil}, err
+		}
+		if err != nil {
+			return Found{}, err
+		}
+	}
+}
+
+// turn waits until this process holds launch.lock, or until the lease is no
+// longer what was judged: then another launcher has done what was to be done,
+// and unlock is nil.
+func (l *Launcher) turn(ctx context.Context, judged lease.Verdict) (unlock func(), err error) {
+	pause := 2 * time.Millisecond
+	for {
+		unlock, ok, err := l.cfg.Folder.TryLockLaunch()
+		if err != nil {
+			return nil, fmt.Errorf("locking for a start: %w", err)
+		}
+		if ok {
+			return unlock, nil
+		}
+		if now := l.cfg.Folder.Read(); now.State != judged.File.State || now.Document.Token != judged.File.Document.Token {
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another start: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+		pause = min(pause*2, 50*time.Millisecond)
+	}
+}
+
+// start runs a server and returns when it has published its lease or ended,
+// whichever comes first. That it ended is no error when the lease says that
+// another one serves: it lost an election that it stood for.
+func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
+	out, err := l.cfg.Folder.OpenLog(LogName)
+	if err != nil {
+		return fmt.Errorf("opening the server's log: %w", err)
+	}
+	defer out.Close()
+	from, err := out.Seek(0, io.SeekEnd)
+	if err != nil {
+		from = 0 // ignore error: the tail then shows earlier lines too
+	}
+	env := Environ(l.cfg.Environ)
+	if v.Action == lease.TakeOver && v.File.Document.Token != "" {
+		env = append(env, "MAJORDOMUS_LEASE_JUDGED_STALE="+v.File.Document.Token)
+	}
+	l.history.StartedOwn = true
+	published := func() bool {
+		f := l.cfg.Folder.Read()
+		return f.State == lease.Present && f.Document.URL != nil && f.Document.Token != v.File.Document.Token
+	}
+	child, err := detach(process{argv: l.cfg.Command, dir: l.cfg.Root, env: env, out: out, published: published})
+	if err != nil {
+		return &StartError{Path: l.cfg.Folder.LogPath(LogName), Err: err}
+	}
+	defer child.forget()
+	select {
+	case <-child.settled:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the started server: %w", ctx.Err())
+	}
+	// It may have ended because another one was quicker: then that one serves,
+	// or is about to and holds its word that it lives.
+	f := l.cfg.Folder.Read()
+	if held, _ := l.cfg.Folder.AliveHeld(f.Document.Token); f.State == lease.Present && f.Document.Token != v.File.Document.Token && held {
+		return nil
+	}
+	return &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: Tail(l.cfg.Folder.LogPath(LogName), from)}
+}
+
+// Tail returns the last lines, at most 2 KiB, of what was written to the file
+// at path after its first from bytes. A file that cannot be read gives "".
+func Tail(path string, from int64) string {
+	const most = 2 << 10
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size()-from > most {
+		from = info.Size() - most
+	}
+	b, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, from, most), most))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(b), "?"))
+}
+
+// kept are the variables a server gets of the environment it was started from.
+// It outlives the editor that started it and serves the others too, so nothing
+// of one editor's session may reach it; what is here describes the account.
+var kept = []string{
+	"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", "SSH_AUTH_SOCK",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+}
+
+// dropped are variables of ours that say something about one process only.
+var dropped = []string{"MAJORDOMUS_LEASE_JUDGED_STALE"}
+
+// Environ returns what a started server gets of environ, in its order.
+func Environ(environ []string) []string {
+	var out []string
+	for _, kv := range environ {
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || slices.Contains(dropped, name) {
+			continue
+		}
+		if slices.Contains(kept, name) || strings.HasPrefix(name, "LC_") || strings.HasPrefix(name, "XDG_") ||
+			strings.HasPrefix(name, "MAJORDOMUS_") || keptHere(name) {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// process is a command to run detached.
+type process struct {
+	argv []string
+	dir  string
+	env  []string
+	out  *os.File // standard output and standard error
+
+	// published reports whether a lease other than the one judged names an
+	// address: asked where no pipe can tell.
+	published func() bool
+}
