@@ -93,6 +93,8 @@ type Config struct {
 	DrainTimeout time.Duration // how long requests in flight are waited for after the end of In; 30 s
 
 	Log *slog.Logger // nil discards
+
+	audit func(*bridge) // for tests: looks at the state after each change
 }
 
 // Run joins the client to its server until In has ended and what was in flight

@@ -148,7 +148,7 @@ func runScript(t *testing.T, text string, options ...func(*Config, *script)) *sc
 		s.t = t
 		inR, inW := io.Pipe()
 		s.in = inW
-		s.cfg = Config{In: inR, Out: s, ID: "b", Find: s.find}
+		s.cfg = Config{In: inR, Out: s, ID: "b", Find: s.find, audit: audit(t)}
 		for _, o := range options {
 			o(&s.cfg, s)
 		}

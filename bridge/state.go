@@ -137,6 +137,9 @@ func (b *bridge) update(change func()) {
 // not be done under it.
 func (b *bridge) unlock(from caller) {
 	b.settle()
+	if b.cfg.audit != nil {
+		b.cfg.audit(b)
+	}
 	var direct *link
 	var batch [][]byte
 	if from != clientHasMore {
