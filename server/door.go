@@ -1,0 +1,155 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"majordomus/lease"
+	"majordomus/server/session"
+)
+
+// Codes and messages that programs and people elsewhere rely on.
+const (
+	codeLost    = "lease_lost"
+	messageLost = "this server no longer holds the lease of its checkout; start again through the launcher (majordomus mcp) to reach the current one"
+
+	codeDraining    = "draining"
+	messageDraining = "this server is ending and lets nobody new in; start again through the launcher (majordomus mcp) to reach the next one"
+
+	codeUnreadable = "lease_unreadable"
+)
+
+// A door says by which names a server may be called. A page in a browser can
+// send requests to loopback, directly or under a name of its own that it makes
+// resolve to it, but it cannot choose what Host and Origin then say.
+type door struct {
+	port  string
+	hosts map[string]bool // "name:port", lower case
+	any   bool            // listens on every address of the machine
+}
+
+func newDoor(port int, names []string) door {
+	d := door{port: strconv.Itoa(port), hosts: map[string]bool{}}
+	for _, name := range append([]string{loopback, "localhost", "::1"}, names...) {
+		if ip, err := netip.ParseAddr(name); err == nil && ip.IsUnspecified() {
+			d.any = true
+			continue
+		}
+		d.hosts[strings.ToLower(net.JoinHostPort(name, d.port))] = true
+	}
+	return d
+}
+
+// knows reports whether host, as a header has it, is one of ours. Where the
+// server listens on every address, the one that r came to is: an address, unlike
+// a name, leads where it says.
+func (d door) knows(host string, r *http.Request) bool {
+	if _, _, err := net.SplitHostPort(host); err != nil && d.port == "80" {
+		host += ":80"
+	}
+	if d.hosts[strings.ToLower(host)] {
+		return true
+	}
+	if !d.any {
+		return false
+	}
+	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	called, err := netip.ParseAddrPort(host)
+	return err == nil && called.Addr().Unmap() == to.AddrPort().Addr().Unmap() && strconv.Itoa(int(called.Port())) == d.port
+}
+
+// gate judges a request before anything of it is done: by whom it takes us for,
+// who sends it, whether anybody new is let in, and the key. It answers what it
+// turns away. What is judged first is what says least about this server to
+// somebody who has no business here; the lease comes before the key, because
+// whoever meets a server that was replaced may well have the next one's key.
+func (s *Server) gate(w http.ResponseWriter, r *http.Request, open bool) bool {
+	if !s.door.knows(r.Host, r) {
+		refuse(w, http.StatusForbidden, "forbidden_host", "this server is not to be called by that name")
+		return false
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		host, plain := strings.CutPrefix(origin, "http://")
+		if !plain || !s.door.knows(host, r) {
+			refuse(w, http.StatusForbidden, "forbidden_origin", "this server answers no page of another origin")
+			return false
+		}
+	}
+	if r.URL.Path == pathMCP && s.isNew(r) {
+		if no := s.refusal(); no != nil {
+			turnAway(w, no)
+			return false
+		}
+	}
+	if !open && !s.hasKey(r) {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="majordomus"`)
+		refuse(w, http.StatusUnauthorized, "unauthorized", "the checkout's key is missing or wrong; majordomus key prints it")
+		return false
+	}
+	return true
+}
+
+// isNew reports whether a request to /mcp is of somebody who would have to be
+// let in, as far as headers tell.
+func (s *Server) isNew(r *http.Request) bool {
+	return (r.Method == http.MethodPost || r.Header.Get("Upgrade") != "") && !s.core.Known(r)
+}
+
+func (s *Server) hasKey(r *http.Request) bool {
+	if s.cfg.NoAuth {
+		return true
+	}
+	key := s.key.Load()
+	scheme, offered, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if key == nil || !strings.EqualFold(scheme, "Bearer") {
+		return false
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(offered)))
+	return subtle.ConstantTimeCompare(sum[:], key.sum[:]) == 1
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	answer(w, status, map[string]fault{"error": {code, message}})
+}
+
+func turnAway(w http.ResponseWriter, r *session.Refusal) { refuse(w, r.Status, r.Code, r.Message) }
+
+// fault is what an error says.
+type fault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func unreadable(err error) string {
+	return "the lease (server.json) cannot be read at the moment: " + plain(err)
+}
+
+// plain is what an error comes to without the paths it was met at, which are
+// nobody's business outside this machine.
+func plain(err error) string {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number.Error()
+	}
+	for _, e := range []error{lease.ErrLockBusy, lease.ErrLost, fs.ErrNotExist, fs.ErrPermission} {
+		if errors.Is(err, e) {
+			return e.Error()
+		}
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return "an error that the log has"
+}

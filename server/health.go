@@ -1,0 +1,173 @@
+package server
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"majordomus/lease"
+)
+
+// report is how a server is, for people and models.
+type report struct {
+	Status string  `json:"status"` // ok, warn or fail: that of its worst check
+	Checks []check `json:"checks"`
+}
+
+type check struct {
+	ID       string    `json:"id"`
+	Status   string    `json:"status"`
+	Findings []finding `json:"findings"`
+}
+
+// finding is one thing that is not as it should be, and what to do about it.
+// Neither says where on this machine anything lies: reports are pasted, and one
+// is open to whoever reaches the port.
+type finding struct {
+	Message string `json:"message"`
+	Remedy  string `json:"remedy"`
+}
+
+const (
+	statusOK   = "ok"
+	statusWarn = "warn"
+)
+
+// health looks at everything anew.
+func (s *Server) health() report {
+	r := report{Status: statusOK, Checks: []check{
+		{ID: "server", Findings: s.checkServer()},
+		{ID: "lease", Findings: s.checkLease()},
+		{ID: "executable", Findings: s.checkExecutable()},
+	}}
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		c.Status = statusOK
+		if len(c.Findings) > 0 {
+			c.Status, r.Status = statusWarn, statusWarn
+		} else {
+			c.Findings = []finding{} // not null
+		}
+	}
+	return r
+}
+
+func (s *Server) checkServer() []finding {
+	var list []finding
+	if t := s.cfg.Tenure; t != nil && t.Held() {
+		t.IsOwn() // ignore error: the lease's check says it
+	}
+	if s.lost() {
+		list = append(list, finding{
+			"this server no longer holds the lease of its checkout: what it says is about a process that was replaced, and the server of the checkout is another one",
+			"start again through the launcher (majordomus mcp) to reach the current one; bridges do so by themselves, and this server ends with its last session",
+		})
+	} else if s.reason() != "" {
+		list = append(list, finding{
+			"this server is ending and lets nobody new in",
+			"start again through the launcher (majordomus mcp) to reach the next one; bridges do so by themselves",
+		})
+	}
+	if s.cfg.Alone != "" {
+		list = append(list, finding{
+			"this client is served alone, without the other editors of the checkout: " + s.pathless(s.cfg.Alone),
+			"remove the cause and restart the editor's MCP server; majordomus doctor tells more",
+		})
+	}
+	if why := s.registry.failing(); why != "" {
+		list = append(list, finding{
+			"the layer cannot be read, so what is listed of it may be out of date: " + why,
+			"see that the checkout's shared folder can be read by this account",
+		})
+	}
+	return list
+}
+
+func (s *Server) checkLease() []finding {
+	t := s.cfg.Tenure
+	if t == nil {
+		if s.cfg.Alone == "" || s.cfg.Folder == nil {
+			return nil // it never held one, and need not
+		}
+		return []finding{{"this server holds no lease: " + s.holder(), "remove what keeps this client from being served with the others"}}
+	}
+	var list []finding
+	_, err := t.IsOwn()
+	s.mu.Lock()
+	trouble := s.trouble
+	s.mu.Unlock()
+	switch {
+	case err != nil:
+		list = append(list, finding{unreadable(err), "nothing is lost by it; until it can be read nobody new is let in. See what keeps server.json in the state folder from being read"})
+	case t.Lost():
+		list = append(list, finding{"the lease is not this server's: " + s.holder(), "majordomus status shows who serves the checkout"})
+	}
+	if trouble != "" {
+		list = append(list, finding{"the address is not published yet: " + trouble, "end the process that holds server.lock in the state folder, if it hangs"})
+	}
+	return list
+}
+
+// holder is who has the lease, as far as its file tells.
+func (s *Server) holder() string {
+	if s.cfg.Folder == nil {
+		return "it was taken by another process, or removed"
+	}
+	switch f := s.cfg.Folder.Read(); f.State {
+	case lease.Present:
+		bound := "which is not listening yet"
+		if f.Document.URL != nil {
+			bound = "at " + brief(*f.Document.URL, 60)
+		}
+		return fmt.Sprintf("it is held by a server of version %s, started %s, %s",
+			brief(f.Document.Version, 60), f.Document.StartedAt.UTC().Format(time.RFC3339), bound)
+	case lease.Absent:
+		return "it was removed, and nobody holds it now"
+	case lease.Unreadable:
+		return "who holds it cannot be read at the moment: " + plain(f.Err)
+	default:
+		return "in its place there is " + f.Reason
+	}
+}
+
+func (s *Server) checkExecutable() []finding {
+	if why := s.stale.now(); why != nil {
+		return []finding{{
+			"this server runs code that is no longer on disk: " + *why,
+			"nothing need be done: the next editor that starts replaces it. majordomus serve stop does so now",
+		}}
+	}
+	return nil
+}
+
+// pathless is text without absolute paths: of each, the last element stays; of
+// what lies in the checkout, its place there.
+func (s *Server) pathless(text string) string {
+	if c := s.cfg.Checkout; c != nil && len(c.Root) > 1 {
+		text = strings.ReplaceAll(text, c.Root, c.Name)
+	}
+	const inner = "[^\\s\"'()\\[\\]{},;:]*[\\\\/]"
+	path := regexp.MustCompile("(^|[\\s\"'(=\\[{,;])(?:/|[A-Za-z]:[\\\\/]|\\\\\\\\)(?:" + inner + ")?([^\\s\"'()\\[\\]{},;:\\\\/]+)")
+	return path.ReplaceAllString(text, "${1}…/${2}")
+}
+
+// brief is text that somebody else wrote, on one line and not longer than
+// most bytes.
+func brief(text string, most int) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, text)
+	if len(text) <= most {
+		return text
+	}
+	cut := most - len("…")
+	for cut > 0 && text[cut]&0xc0 == 0x80 {
+		cut--
+	}
+	return text[:cut] + "…"
+}

@@ -1,0 +1,271 @@
+// Package server is the server that a checkout's editors share: one process,
+// one loopback port, one set of tools, resources and sessions.
+//
+// What is promised. Whoever is let in is let in by the holder of the lease as
+// it was read after the client was entered, or by a process that never held
+// one. Deciding to end and refusing new clients are one step, after which the
+// index denies holding the lease; then the lease is given up, then what is in
+// flight is drained, so that whoever meets an ending server goes to the next
+// one. A lost lease ends no session: it refuses new ones, and the server ends
+// with the last. Run returns only when all it started has ended.
+//
+// What is not promised. A client admitted at the moment of a loss is served by
+// a server that has just lost its lease, and is told so within half a second.
+// Changes of the layer are seen by size and time of its files, after two
+// seconds at the latest while anybody is attached, and before a list is
+// answered. A lost server keeps calls going for at most half an hour.
+//
+// Tuning. All durations are the policy's. Idle decides how long a server
+// outlives its last client; BusyGrace also bounds what a signal leaves to the
+// calls in flight, and is how long after a loss links without work are kept.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	mcpserver "github.com/mark3labs/mcp-go/server"
+
+	"majordomus/lease"
+	"majordomus/lease/checkout"
+	"majordomus/server/session"
+)
+
+const name = "majordomus"
+
+// Config says what a Server serves, and how. Every field may be zero.
+type Config struct {
+	Checkout *checkout.Checkout // nil: outside any checkout
+	Policy   checkout.Policy    // zero fields take the defaults
+	Folder   *lease.Folder      // nil: no key, no lease
+	Tenure   *lease.Tenure      // nil: never held a lease; serves whoever asks
+	Listener net.Listener       // nil: no port; closed by Run
+
+	Hosts  []string      // names besides those of loopback by which clients may call
+	NoAuth bool          // nobody is asked for the key; for tests
+	Idle   time.Duration // how long it outlives its last client; 0: the policy's, < 0: never ends
+
+	Version    string
+	Executable lease.ExecutableIdentity // as it was when the process started
+	Alone      string                   // why its client is served alone; "": it is not
+	OnReady    func()                   // called once, when others can find it (or it serves, without a lease)
+	Log        *slog.Logger             // nil discards
+}
+
+// A Server serves one checkout. New makes it and Run runs it, once.
+type Server struct {
+	cfg        Config
+	log        *slog.Logger
+	mcp        *mcpserver.MCPServer
+	core       *session.Core
+	registry   *registry
+	generation string
+	started    time.Time
+	url        string // "" without a port
+	door       door
+	lostLimit  time.Duration // how long a lost server goes on for a call
+
+	key     atomic.Pointer[secret] // nil: there is none
+	joined  atomic.Bool            // somebody was here
+	peak    atomic.Int64           // most clients since memory was last given back
+	wake    chan struct{}          // one slot: nobody is attached any more
+	board   bell                   // rung at every change of clients and calls
+	telling sync.Mutex             // one change of the registry is told at a time
+
+	stopping chan struct{} // closed by whoever asks it to stop
+	forced   chan struct{} // closed by whoever wants calls cut
+
+	stale staleness
+
+	mu      sync.Mutex
+	ending  string // why it ends; "": it does not. Never unmade
+	stopped bool   // stopping is closed
+	cut     bool   // forced is closed
+	trouble string // what keeps the lease from being published, for people
+}
+
+// New returns a server that is not running yet. It reads the key, and makes it
+// where there is none, if there is a port to guard.
+func New(cfg Config) (*Server, error) {
+	cfg.Policy = withDefaults(cfg.Policy)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = cfg.Policy.Idle
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, generation: newGeneration(), started: time.Now().UTC(), lostLimit: 30 * time.Minute,
+		wake: make(chan struct{}, 1), stopping: make(chan struct{}), forced: make(chan struct{}),
+	}
+	s.stale.executable = cfg.Executable
+	if cfg.Tenure != nil {
+		s.started = cfg.Tenure.StartedAt()
+	}
+	if cfg.Listener != nil {
+		if err := s.guard(); err != nil {
+			return nil, fmt.Errorf("preparing to serve: %w", err)
+		}
+	}
+	s.mcp = s.newMCP()
+	s.registry = newRegistry(cfg.Checkout, s.mcp, cfg.Log)
+	s.core = session.New(session.Config{
+		MCP: s.mcp, Generation: s.generation,
+		MaxMessage: cfg.Policy.MaxMessageBytes, SessionIdle: cfg.Policy.SessionIdle, ReadTimeout: cfg.Policy.ReadDeadline,
+		Admit: s.admit, Registry: s.registry.current, OnChange: s.changed, Log: cfg.Log,
+	})
+	return s, nil
+}
+
+// guard prepares what stands between the port and the server.
+func (s *Server) guard() error {
+	addr, ok := s.cfg.Listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return fmt.Errorf("a server listens on TCP, not on %s", s.cfg.Listener.Addr().Network())
+	}
+	if !addr.IP.IsLoopback() && len(s.cfg.Hosts) == 0 {
+		return fmt.Errorf("listening on %v, beyond this machine, takes a host name by which others may call", addr)
+	}
+	s.door = newDoor(addr.Port, s.cfg.Hosts)
+	s.url = address(addr)
+	switch key, err := s.readKey(); {
+	case err == nil:
+		s.key.Store(&key)
+	case !s.cfg.NoAuth:
+		return err
+	}
+	return nil
+}
+
+func (s *Server) readKey() (secret, error) {
+	if s.cfg.Folder == nil {
+		return secret{}, errors.New("there is no state folder to keep a key in")
+	}
+	text, err := s.cfg.Folder.Key()
+	if err != nil {
+		return secret{}, err
+	}
+	return secret{text, sha256.Sum256([]byte(text))}, nil
+}
+
+// ServeStream serves one client on rw, without HTTP and without a key, until
+// its input ends or ctx does, and closes rw. plain says that the client itself
+// is at the other end, not a bridge. Run must be running: it follows the layer
+// and ends what is served here when it ends.
+func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, plain bool) error {
+	if err := s.core.ServeStream(ctx, rw, session.Peer{Plain: plain}); err != nil {
+		return fmt.Errorf("serving a client: %w", err)
+	}
+	return nil
+}
+
+// changed is told of every change of clients and calls, so it does little: of
+// the loop in Run it wakes only who waits for the last one to go.
+func (s *Server) changed() {
+	peers, calls := s.core.Stats()
+	if peers == 0 && calls == 0 {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it has not looked yet
+		}
+	}
+	if peers > 0 {
+		s.joined.Store(true)
+		for p := s.peak.Load(); int64(peers) > p && !s.peak.CompareAndSwap(p, int64(peers)); p = s.peak.Load() {
+		}
+	}
+	s.board.ring()
+}
+
+// secret is the key, and its digest to compare in constant time whatever the
+// length of what is offered.
+type secret struct {
+	text string
+	sum  [sha256.Size]byte
+}
+
+// bell wakes whoever waits for the next change, and costs little while nobody
+// does.
+type bell struct {
+	mu sync.Mutex
+	ch chan struct{} // nil while nobody waits
+}
+
+// next is closed at the next ring.
+func (b *bell) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}
+
+// staleness remembers for half a second whether the code on disk is still the
+// code that runs: every index says so.
+type staleness struct {
+	executable lease.ExecutableIdentity
+
+	mu     sync.Mutex
+	asked  time.Time
+	reason *string
+}
+
+// now is nil, or why the code on disk is not the code running.
+func (s *staleness) now() *string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked.IsZero() || time.Since(s.asked) >= 500*time.Millisecond {
+		s.asked, s.reason = time.Now(), nil
+		if reason, replaced := lease.ServingReplacedCode(s.executable); replaced {
+			s.reason = &reason
+		}
+	}
+	return s.reason
+}
+
+func withDefaults(p checkout.Policy) checkout.Policy {
+	d := checkout.DefaultPolicy()
+	set := func(to *time.Duration, otherwise time.Duration) {
+		if *to <= 0 {
+			*to = otherwise
+		}
+	}
+	set(&p.BusyGrace, d.BusyGrace)
+	set(&p.JoinTimeout, d.JoinTimeout)
+	set(&p.ProbeTimeout, d.ProbeTimeout)
+	set(&p.ReadDeadline, d.ReadDeadline)
+	set(&p.Idle, d.Idle)
+	set(&p.SessionIdle, d.SessionIdle)
+	if p.MaxMessageBytes <= 0 {
+		p.MaxMessageBytes = d.MaxMessageBytes
+	}
+	return p
+}
+
+// newGeneration names this server among those of the checkout. It is not the
+// lease's token, which only the state folder has.
+func newGeneration() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
