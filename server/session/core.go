@@ -1,0 +1,430 @@
+// Package session is one connected client of the server, whatever its era and
+// front, and what it asks.
+//
+// There are two fronts: links (newline JSON-RPC on any stream, with control
+// lines between a bridge and the server) and Streamable HTTP. Both feed the
+// same Session, and both speak the revisions with a handshake and the one
+// without. The router below them gives our own tools, resources and prompts to
+// mcp-go, one request at a time and each through a throw-away call object:
+// mcp-go never sees a session, because with one registered two listens
+// overwrite each other's filter, ids pass through float64 and notifications
+// share one bounded channel. What hosted servers offer goes to a Router as raw
+// frames and comes back as raw bytes.
+//
+// Promised: an id is answered under the very bytes it was asked with, at most
+// once, and never after it was cancelled; nothing that belongs to a call comes
+// after its answer; one client's slow call, slow reading or leaving delays no
+// other. Not promised: that a notification reaches a client that has no stream
+// open; of those the newest few are kept for when it opens one.
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	mcpserver "github.com/mark3labs/mcp-go/server"
+
+	"majordomus/bridge/frame"
+)
+
+// A Router answers what hosted servers offer.
+type Router interface {
+	// Route answers the request m of one client under its own id, or reports
+	// that it is none of a hosted server's.
+	Route(ctx context.Context, caller Info, m frame.Message) (reply []byte, handled bool)
+	// Extra returns the raw entries to add to a list: tools, prompts,
+	// resources or resourceTemplates.
+	Extra(kind string) [][]byte
+}
+
+// A Refusal is why a new peer is not let in.
+type Refusal struct {
+	Status  int    // of HTTP
+	Code    string // for programs
+	Message string // for people
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Config says how a Core works. MCP is required.
+type Config struct {
+	MCP *mcpserver.MCPServer
+
+	// Generation goes into session ids and into the ids of questions to
+	// clients, so that what another server handed out is unknown here.
+	Generation string
+
+	MaxMessage  int64         // bytes of one message on any leg; zero means frame.DefaultLimit
+	SessionIdle time.Duration // when an HTTP session without request or stream is forgotten; zero means 30 minutes
+	ReadTimeout time.Duration // for a request's body; zero means 30 s
+	WriteStall  time.Duration // how long one write to a client may stand; zero means 30 s
+	MaxSessions int           // links and sessions at once; zero means 4,000
+
+	// Admit is asked when a new peer is already entered and before its first
+	// answer; on an error it is taken out again and told. An *Refusal says
+	// what is answered. Nil admits everybody.
+	Admit func() error
+
+	Hosted   Router        // nil: no hosted servers
+	Registry func() string // the fingerprint of what can be listed, for bridges
+	OnChange func()        // the peers or the calls in flight have changed; must not block
+
+	Log *slog.Logger // nil discards
+}
+
+// Core holds the sessions of one server.
+type Core struct {
+	cfg    Config
+	ctx    context.Context // the lifetime of every link and call; ended by Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // links, calls and senders
+
+	ids   atomic.Int64 // ids handed to mcp-go
+	asked atomic.Int64 // ids of questions to clients
+
+	mu       sync.Mutex // never held while a Session's is taken, nor while anybody is told anything
+	closed   bool
+	sessions map[*Session]struct{}
+	byID     map[string]*Session // HTTP sessions, by Mcp-Session-Id
+	byPeer   map[any]*Session    // peers without sessions, by bridge or connection
+	listens  map[*call]struct{}
+	inFlight int           // requests being answered, listens left out
+	quiet    chan struct{} // closed and replaced when inFlight falls to zero
+}
+
+// New returns a Core without sessions.
+func New(cfg Config) *Core {
+	if cfg.MaxMessage <= 0 {
+		cfg.MaxMessage = frame.DefaultLimit
+	}
+	if cfg.SessionIdle <= 0 {
+		cfg.SessionIdle = 30 * time.Minute
+	}
+	if cfg.ReadTimeout <= 0 {
+		cfg.ReadTimeout = 30 * time.Second
+	}
+	if cfg.WriteStall <= 0 {
+		cfg.WriteStall = 30 * time.Second
+	}
+	if cfg.MaxSessions <= 0 {
+		cfg.MaxSessions = 4000
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Core{
+		cfg: cfg, sessions: map[*Session]struct{}{}, byID: map[string]*Session{}, byPeer: map[any]*Session{},
+		listens: map[*call]struct{}{}, quiet: make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Run forgets HTTP sessions and peers that have given no sign of life for too
+// long, until ctx ends.
+func (c *Core) Run(ctx context.Context) error {
+	tick := time.NewTicker(max(min(c.cfg.SessionIdle/4, 15*time.Second), 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		for _, s := range c.all() {
+			if s.forgotten(now, c.cfg.SessionIdle) {
+				s.close()
+			}
+		}
+	}
+}
+
+var (
+	errClosed  = &Refusal{http.StatusServiceUnavailable, "draining", "this server is ending; ask again for the next one"}
+	errTooMany = &Refusal{http.StatusTooManyRequests, "too_many_sessions", "this server has as many sessions as it can take"}
+)
+
+// enter puts s among the sessions and has it admitted. On an error it is out
+// again, and the error is a *Refusal.
+func (c *Core) enter(s *Session, key any) error {
+	c.mu.Lock()
+	switch {
+	case c.closed:
+		c.mu.Unlock()
+		return errClosed
+	case len(c.sessions) >= c.cfg.MaxSessions:
+		c.mu.Unlock()
+		return errTooMany
+	}
+	c.sessions[s] = struct{}{}
+	if key != nil {
+		s.key = key
+		c.byPeer[key] = s
+	} else if s.front == frontHTTP {
+		c.byID[s.id] = s
+	}
+	c.mu.Unlock()
+	if c.cfg.Admit != nil {
+		if err := c.cfg.Admit(); err != nil {
+			s.close()
+			var r *Refusal
+			if !errors.As(err, &r) {
+				r = &Refusal{http.StatusServiceUnavailable, "unavailable", err.Error()}
+			}
+			return r
+		}
+	}
+	c.changed()
+	return nil
+}
+
+// leave takes s out; it reports whether it was in.
+func (c *Core) leave(s *Session) bool {
+	c.mu.Lock()
+	_, in := c.sessions[s]
+	delete(c.sessions, s)
+	if c.byID[s.id] == s {
+		delete(c.byID, s.id)
+	}
+	if s.key != nil && c.byPeer[s.key] == s {
+		delete(c.byPeer, s.key)
+	}
+	c.mu.Unlock()
+	return in
+}
+
+func (c *Core) changed() {
+	if c.cfg.OnChange != nil {
+		c.cfg.OnChange()
+	}
+}
+
+// count follows the number of requests being answered.
+func (c *Core) count(by int) {
+	c.mu.Lock()
+	if c.inFlight += by; c.inFlight == 0 && by < 0 {
+		close(c.quiet)
+		c.quiet = make(chan struct{})
+	}
+	c.mu.Unlock()
+	c.changed()
+}
+
+func (c *Core) all() []*Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]*Session, 0, len(c.sessions))
+	for s := range c.sessions {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Info is what can be said of a peer.
+type Info struct {
+	ID       string    // "p" and four characters; the same for a bridge on every server
+	Bridge   string    // the bridge's UUID; "" for other clients
+	Client   string    // as it named itself
+	Version  string    // of the client
+	Era      string    // the protocol revision; "" before it told
+	Front    string    // link, stdio or http
+	Since    time.Time // of the session
+	LastSeen time.Time // when it last asked or told something
+	InFlight int       // its requests being answered, listens left out
+	Active   bool      // it has listed or called something, so it is no mere probe
+}
+
+// Peers returns the connected clients, the oldest first.
+func (c *Core) Peers() []Info {
+	var list []Info
+	for _, s := range c.all() {
+		list = append(list, s.Info())
+	}
+	slices.SortFunc(list, func(a, b Info) int {
+		if d := a.Since.Compare(b.Since); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return list
+}
+
+// Stats returns how many peers there are and how many of their requests are
+// being answered.
+func (c *Core) Stats() (peers, inFlight int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sessions), c.inFlight
+}
+
+// Tell sends a control line to every link.
+func (c *Core) Tell(line string) {
+	for _, s := range c.all() {
+		if s.control {
+			s.notify([]byte(line))
+		}
+	}
+}
+
+// ListChanged tells every client that a list has changed: tools, resources or
+// prompts. Clients without sessions hear it on the listens that asked for it.
+func (c *Core) ListChanged(kind string) {
+	method := "notifications/" + kind + "/list_changed"
+	for _, s := range c.all() {
+		if s.shookHands() {
+			s.notify(frame.Notification(method, nil))
+		}
+	}
+	for _, l := range c.listening() {
+		f, _ := l.SubscriptionFilter()
+		if kind == "tools" && f.ToolsListChanged || kind == "prompts" && f.PromptsListChanged || kind == "resources" && f.ResourcesListChanged {
+			l.tell(method, nil)
+		}
+	}
+}
+
+// Updated tells whoever subscribed to the resource that it has changed.
+func (c *Core) Updated(uri string) {
+	const method = "notifications/resources/updated"
+	params := append(append([]byte(`{"uri":`), frame.Quote(uri)...), '}')
+	for _, s := range c.all() {
+		if s.subscribed(uri) {
+			s.notify(frame.Notification(method, params))
+		}
+	}
+	for _, l := range c.listening() {
+		if l.IsSubscribedToResource(uri) {
+			l.tell(method, params)
+		}
+	}
+}
+
+func (c *Core) listening() []*call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]*call, 0, len(c.listens))
+	for l := range c.listens {
+		list = append(list, l)
+	}
+	return list
+}
+
+// CloseIdle ends the sessions, links and streams that have nothing in flight.
+func (c *Core) CloseIdle() {
+	for _, s := range c.all() {
+		if s.Info().InFlight == 0 {
+			s.close()
+		}
+	}
+}
+
+// Drain waits until no request is being answered, or ctx ends.
+func (c *Core) Drain(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		n, quiet := c.inFlight, c.quiet
+		c.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %d calls: %w", n, context.Cause(ctx))
+		}
+	}
+}
+
+// Close ends every session and call and waits for all that the Core started.
+// Nobody is let in afterwards.
+func (c *Core) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	for _, s := range c.all() {
+		s.close()
+	}
+	c.wg.Wait()
+}
+
+// spawn runs f in a goroutine that Close waits for; false when closed.
+func (c *Core) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(f)
+	return true
+}
+
+// peerID is the short name of a peer: the same wherever the bridge connects.
+func peerID(bridge string) string {
+	hex := strings.ReplaceAll(bridge, "-", "")
+	if len(hex) < 4 {
+		hex = strings.ToLower(rand.Text())
+	}
+	return "p" + hex[:4]
+}
+
+// CallerFrom returns the peer whose request ctx belongs to, in a tool handler
+// or hook of mcp-go.
+func CallerFrom(ctx context.Context) (Info, bool) {
+	c, ok := mcpserver.ClientSessionFromContext(ctx).(*call)
+	if !ok {
+		return Info{}, false
+	}
+	return c.Session.Info(), true
+}
+
+// Fail is how a handler answers with a JSON-RPC error code of its choice;
+// mcp-go makes every error of a handler -32603. The handler returns the error.
+func Fail(ctx context.Context, code int, message string, data []byte) error {
+	if c, ok := mcpserver.ClientSessionFromContext(ctx).(*call); ok {
+		c.mu.Lock()
+		c.fail = &failure{code, message, data}
+		c.mu.Unlock()
+	}
+	return errors.New(message)
+}
+
+type failure struct {
+	code    int
+	message string
+	data    []byte
+}
+
+// Progress tells the client of the request that ctx belongs to how far it is,
+// if it asked to be told, and returns when that is written.
+func Progress(ctx context.Context, progress, total float64, message string) error {
+	c, ok := mcpserver.ClientSessionFromContext(ctx).(*call)
+	if !ok {
+		return nil
+	}
+	token := frame.Get(c.asked.Params, "_meta", "progressToken")
+	if token == nil {
+		return nil
+	}
+	p := fmt.Appendf(nil, `{"progressToken":%s,"progress":%v`, token, progress)
+	if total > 0 {
+		p = fmt.Appendf(p, `,"total":%v`, total)
+	}
+	if message != "" {
+		p = append(append(p, `,"message":`...), frame.Quote(message)...)
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	return c.emit(frame.Notification("notifications/progress", append(p, '}')))
+}

@@ -1,0 +1,289 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"majordomus/bridge/frame"
+)
+
+const (
+	frontLink  = "link"
+	frontStdio = "stdio"
+	frontHTTP  = "http"
+)
+
+// silence is how long a peer that has no stream may give no sign of life.
+const silence = 90 * time.Second
+
+// Session is one connected client.
+type Session struct {
+	core    *Core
+	id      string // Mcp-Session-Id; carries the generation
+	peer    string
+	bridge  string
+	front   string
+	control bool // control lines are understood
+	key     any  // in Core.byPeer; guarded by Core.mu
+	since   time.Time
+	ctx     context.Context // the session's lifetime; ended by close
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	seen    time.Time
+	active  bool
+	shaken  bool // did initialize: it hears what nobody asked for
+	info    mcp.Implementation
+	caps    mcp.ClientCapabilities
+	level   mcp.LoggingLevel
+	version string
+	subs    map[string]bool
+	pending map[string]chan frame.Message // questions, by raw id
+	flight  map[string]*call              // requests, by raw id
+
+	// What is told without being asked goes through notes to the stream that
+	// is open at the moment, by one sender at a time: whoever tells never
+	// waits for a client that reads slowly.
+	out     func([]byte) error
+	outID   int
+	notes   [][]byte
+	sending bool
+	streams int // HTTP streams open
+}
+
+// mostNotes bounds what waits for a client that is slow or has no stream. What
+// is told here says "look again", so losing the oldest loses little.
+const mostNotes = 128
+
+func (c *Core) newSession(front, bridge string) *Session {
+	now := time.Now()
+	s := &Session{
+		core: c, id: c.cfg.Generation + "-" + rand.Text(), peer: peerID(bridge), bridge: bridge, front: front,
+		since: now, seen: now, level: mcp.LoggingLevelError,
+		subs: map[string]bool{}, pending: map[string]chan frame.Message{}, flight: map[string]*call{},
+	}
+	s.ctx, s.cancel = context.WithCancel(c.ctx)
+	return s
+}
+
+// close takes s out and cancels what it has in flight.
+func (s *Session) close() {
+	in := s.core.leave(s)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	if in {
+		s.core.changed()
+	}
+}
+
+// Info describes the peer.
+func (s *Session) Info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, c := range s.flight {
+		if !c.listen {
+			n++
+		}
+	}
+	return Info{
+		ID: s.peer, Bridge: s.bridge, Client: s.info.Name, Version: s.info.Version, Era: s.version,
+		Front: s.front, Since: s.since, LastSeen: s.seen, InFlight: n, Active: s.active,
+	}
+}
+
+func (s *Session) forgotten(now time.Time, idle time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.front != frontHTTP || s.streams > 0 || len(s.flight) > 0 {
+		return false
+	}
+	if !s.shaken && s.version != "" { // no session to come back to
+		idle = silence
+	}
+	return now.Sub(s.seen) >= idle
+}
+
+func (s *Session) shookHands() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shaken
+}
+
+func (s *Session) subscribed(uri string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.subs[uri]
+}
+
+// notify tells the client something it did not ask for, in order and without
+// waiting for it.
+func (s *Session) notify(line []byte) {
+	s.mu.Lock()
+	if s.notes = append(s.notes, line); len(s.notes) > mostNotes {
+		s.notes = s.notes[1:]
+	}
+	s.sendNotesLocked()
+	s.mu.Unlock()
+}
+
+// attach makes out the stream for what is told without being asked, in the
+// place of another, and returns what takes it away again.
+func (s *Session) attach(out func([]byte) error) (detach func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outID++
+	id := s.outID
+	s.out = out
+	s.sendNotesLocked()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.outID == id {
+			s.out = nil
+		}
+	}
+}
+
+func (s *Session) sendNotesLocked() {
+	if s.sending || s.closed || s.out == nil || len(s.notes) == 0 {
+		return
+	}
+	// spawn takes Core.mu, which is never held while a Session's is taken.
+	s.sending = s.core.spawn(s.sendNotes)
+}
+
+func (s *Session) sendNotes() {
+	for {
+		s.mu.Lock()
+		if s.out == nil || len(s.notes) == 0 {
+			s.sending = false
+			s.mu.Unlock()
+			return
+		}
+		out, line := s.out, s.notes[0]
+		s.notes = s.notes[1:]
+		if len(s.notes) == 0 {
+			s.notes = nil
+		}
+		s.mu.Unlock()
+		if out(line) != nil {
+			s.mu.Lock()
+			s.sending = false
+			s.mu.Unlock()
+			return // ignore error: the stream's reader finds it broken
+		}
+	}
+}
+
+// heard notes a sign of life, and what a request says about its client.
+func (s *Session) heard(m frame.Message) {
+	name := m.Name()
+	var meta []byte
+	if len(m.Params) > 0 {
+		meta = frame.Get(m.Params, "_meta")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = time.Now()
+	switch name {
+	case "", "initialize", "ping", "server/discover":
+	default:
+		s.active = s.active || m.IsRequest()
+	}
+	if s.shaken || meta == nil {
+		return
+	}
+	if v, ok := frame.Text(frame.Get(meta, mcp.MetaKeyProtocolVersion)); ok {
+		s.version = v
+		if info := frame.Get(meta, mcp.MetaKeyClientInfo); info != nil && s.info.Name == "" {
+			s.info.Name, _ = frame.Text(frame.Get(info, "name"))
+			s.info.Version, _ = frame.Text(frame.Get(info, "version"))
+		}
+	}
+}
+
+// answered hands a response of the client to the question it belongs to. What
+// nobody asked, or another server did, is dropped.
+func (s *Session) answered(m frame.Message) {
+	s.mu.Lock()
+	ch := s.pending[string(m.ID)]
+	delete(s.pending, string(m.ID))
+	s.mu.Unlock()
+	if ch != nil {
+		m.Result, m.Error = clone(m.Result), clone(m.Error)
+		ch <- m // one slot, one answer
+	}
+}
+
+// notified takes a notification of the client. None reaches mcp-go, which
+// answers some of them.
+func (s *Session) notified(m frame.Message) {
+	if m.Name() != "notifications/cancelled" {
+		return
+	}
+	id := frame.Get(m.Params, "requestId")
+	s.mu.Lock()
+	c := s.flight[string(id)]
+	if c != nil {
+		c.cancelled = true
+	}
+	s.mu.Unlock()
+	if c != nil {
+		c.cancel()
+	}
+}
+
+// begin puts the request m in flight: on the goroutine that read it, so that a
+// cancellation on the next line finds it. m must not share memory with a
+// reader's buffer. run answers it; nil means that there is nothing to say,
+// because the client took it back.
+func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) error) (run func() []byte) {
+	s.heard(m)
+	c := &call{Session: s, asked: m, emit: emit, listen: m.Name() == "subscriptions/listen"}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	key := string(m.ID)
+	if s.front == frontHTTP && s.key != nil {
+		// Without sessions an id belongs to its own request alone.
+		key = fmt.Sprintf("%s#%p", key, c)
+	}
+	s.mu.Lock()
+	if s.flight[key] != nil {
+		s.mu.Unlock()
+		c.cancel()
+		return func() []byte {
+			return frame.Failure(m.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)
+		}
+	}
+	s.flight[key] = c
+	s.mu.Unlock()
+	if !c.listen {
+		s.core.count(1)
+	}
+	return func() []byte {
+		defer func() {
+			s.mu.Lock()
+			delete(s.flight, key)
+			s.seen = time.Now()
+			s.mu.Unlock()
+			c.cancel()
+			if !c.listen {
+				s.core.count(-1)
+			}
+		}()
+		return c.run()
+	}
+}
+
+func clone(b []byte) []byte { return append([]byte(nil), b...) }
+
+// own returns m with its parts in memory of its own.
+func own(m frame.Message) (frame.Message, error) { return frame.Parse(clone(m.Raw)) }
