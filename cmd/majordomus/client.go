@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// call asks the server at base for path with the checkout's key, sends body
+// and decodes the answer into result, both as JSON where not nil. It takes at
+// most 10 s; a server that hangs is its caller's to report.
+func call(ctx context.Context, base, key, method, path string, body, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var send io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encoding the request to %s: %w", path, err)
+		}
+		send = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, base+path, send)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", path, err)
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	// No proxy: the address is always this machine's own.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking the server: %w", err)
+	}
+	defer resp.Body.Close() // ignore error: read to its end or given up
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return fmt.Errorf("reading the server's answer: %w", err)
+	}
+	if resp.StatusCode >= 300 {
+		var e struct {
+			Error struct{ Code, Message string }
+		}
+		if json.Unmarshal(b, &e) == nil && e.Error.Code != "" {
+			return fmt.Errorf("the server refused %s: %s (%s)", path, e.Error.Message, e.Error.Code)
+		}
+		return fmt.Errorf("the server refused %s: %s", path, resp.Status)
+	}
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, result); err != nil {
+		return fmt.Errorf("decoding the server's answer to %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"majordomus/bridge"
+	"majordomus/lease"
+	"majordomus/lease/checkout"
+	"majordomus/lease/launch"
+	"majordomus/server"
+)
+
+func (a *app) mcpCommand() *cobra.Command {
+	var standalone bool
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Join an editor to this checkout's server over standard input and output",
+		Long: `Join the editor on standard input and output to this checkout's server. This is
+the command to put into an editor's list of MCP servers. It finds the server or
+starts it, and never ends because a server did.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if standalone {
+				return a.standalone(cmd.Context())
+			}
+			return a.mcp(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&standalone, "standalone", false, "serve this editor alone, in this process; no lease, no port")
+	return cmd
+}
+
+// standalone serves the client on the standard streams itself.
+func (a *app) standalone(ctx context.Context) error {
+	log := a.logger()
+	p, err := a.here(log, lease.OpenExisting)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkout.ErrNone) {
+		return err
+	}
+	if p.Checkout == nil {
+		p.policy = checkout.DefaultPolicy()
+	}
+	defer p.close()
+	s, err := server.New(server.Config{
+		Checkout: p.Checkout, Policy: p.policy, Idle: -1, Version: programVersion(), Executable: a.started,
+		Alone: "it was started with --standalone", Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	runCtx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- s.Run(runCtx) }() // waited for below
+	err = s.ServeStream(ctx, stdio{a.in, a.out}, true)
+	cancel()
+	return errors.Join(err, <-done)
+}
+
+type stdio struct {
+	io.Reader
+	io.Writer
+}
+
+func (stdio) Close() error { return os.Stdin.Close() }
+
+// mcp runs the bridge for the editor on the standard streams.
+func (a *app) mcp(ctx context.Context) error {
+	log := a.logger()
+	f := &finder{app: a, log: log, inner: newInner()}
+	f.hinted()
+	// The first search starts before the editor's first line is read, and is
+	// waited for even when there never is one: `majordomus mcp </dev/null`
+	// leaves the checkout served.
+	first := make(chan struct{})
+	var endpoint bridge.Endpoint
+	var firstErr error
+	go func() { // waited for below
+		defer close(first)
+		endpoint, firstErr = f.find(ctx, nil)
+	}()
+	taken := false
+	err := bridge.Run(ctx, bridge.Config{
+		In: a.in, Out: a.out, ID: newID(),
+		Find: func(ctx context.Context, why error) (bridge.Endpoint, error) {
+			if !taken {
+				taken = true
+				select {
+				case <-first:
+					return endpoint, firstErr
+				case <-ctx.Done():
+					return bridge.Endpoint{}, ctx.Err()
+				}
+			}
+			return f.find(ctx, why)
+		},
+		Roots:      f.roots(),
+		MaxMessage: f.policy().MaxMessageBytes, ProbeTimeout: f.policy().ProbeTimeout,
+		BusyGrace: f.policy().BusyGrace, JoinTimeout: f.policy().JoinTimeout,
+		Log: log,
+	})
+	<-first
+	f.close()
+	if ctx.Err() != nil {
+		return &exitError{code: exitDone} // ended by a signal, as editors do
+	}
+	return err
+}
+
+// finder finds the server for one editor, again and again.
+type finder struct {
+	app   *app
+	log   *slog.Logger
+	inner *inner
+
+	mu       sync.Mutex // a search and an answer to roots/list may meet
+	checkout *checkout.Checkout
+	outside  error // why there is no checkout
+	place    place // opened; folder nil until it could be
+	launcher *launch.Launcher
+	said     string // the address last printed
+}
+
+// hinted settles which checkout this editor means, from the words, the current
+// folder, and what editors put into the environment, in this order.
+func (f *finder) hinted() {
+	c, err := f.app.checkout()
+	if errors.Is(err, checkout.ErrNone) && f.app.namedRoot() == "" {
+		hints := append([]string{f.app.getenv("CLAUDE_PROJECT_DIR")}, filepath.SplitList(f.app.getenv("WORKSPACE_FOLDER_PATHS"))...)
+		for _, dir := range hints {
+			if dir == "" {
+				continue
+			}
+			if hinted, e := checkout.Find(dir, f.app.home()); e == nil {
+				c, err = hinted, nil
+				break
+			}
+		}
+	}
+	f.checkout, f.outside = c, err
+}
+
+// policy is what the checkout says, or the defaults; an error in the file is
+// told by find, which refuses to serve.
+func (f *finder) policy() checkout.Policy {
+	if f.checkout != nil {
+		if p, err := f.checkout.Policy(); err == nil {
+			return p
+		}
+	}
+	return checkout.DefaultPolicy()
+}
+
+// find is bridge.Config.Find: the shared server, or one for this client alone.
+// Only what makes serving senseless is an error: a policy that cannot be read.
+func (f *finder) find(ctx context.Context, why error) (bridge.Endpoint, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if why != nil {
+		f.log.Info("looking for the next server", "because", why)
+	}
+	if f.checkout == nil {
+		return f.alone(f.outside)
+	}
+	if f.place.folder == nil {
+		p, err := f.app.open(f.checkout, f.log, lease.Open)
+		f.place = p
+		var policy *checkout.PolicyError
+		if errors.As(err, &policy) {
+			return bridge.Endpoint{}, err
+		}
+		if err != nil {
+			return f.alone(err)
+		}
+		f.launcher = f.app.launcher(p, f.log, f.inner.elect(f.app, p, f.log))
+	}
+	found, err := f.launcher.Find(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return bridge.Endpoint{}, ctx.Err()
+		}
+		return f.alone(err)
+	}
+	if found.Document.URL == nil {
+		return f.alone(errors.New("the server that was found has no address"))
+	}
+	f.say(*found.Document.URL)
+	e := bridge.Endpoint{URL: *found.Document.URL}
+	if found.Document.Auth == "key" { // others are sent none
+		e.Key = f.place.folder.ReadKey
+	}
+	return e, nil
+}
+
+func (f *finder) say(url string) {
+	if f.said != url {
+		f.said = url
+		fmt.Fprintln(f.app.err, "listening on", url)
+	}
+}
+
+func (f *finder) alone(why error) (bridge.Endpoint, error) {
+	text := why.Error()
+	if h := hint(why); h != "" {
+		text += "; " + h
+	}
+	f.log.Warn("serving this client alone", "because", text)
+	p := f.place
+	if p.Checkout == nil {
+		p.Checkout, p.policy = f.checkout, f.policy()
+	}
+	open, err := f.inner.alone(f.app, p, text, f.log)
+	return bridge.Endpoint{Open: open}, err
+}
+
+// roots is asked with the client's roots where nothing else told the checkout.
+func (f *finder) roots() func(context.Context, []string) bool {
+	if f.checkout != nil || f.app.namedRoot() != "" {
+		return nil
+	}
+	return func(_ context.Context, uris []string) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.checkout != nil {
+			return false
+		}
+		for _, uri := range uris {
+			dir, ok := filePath(uri)
+			if !ok {
+				continue
+			}
+			if c, err := checkout.Find(dir, f.app.home()); err == nil {
+				f.checkout, f.place = c, place{}
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// filePath is the path of a file: URI.
+func filePath(uri string) (string, bool) {
+	u, err := url.Parse(uri)
+	if err != nil || u.Scheme != "file" || u.Path == "" || u.Host != "" && u.Host != "localhost" {
+		return "", false
+	}
+	p := u.Path
+	if runtime.GOOS == "windows" && len(p) > 2 && p[0] == '/' && p[2] == ':' {
+		p = p[1:]
+	}
+	return filepath.FromSlash(p), true
+}
+
+func (f *finder) close() {
+	f.inner.close()
+	f.place.close()
+}
+
+func (p place) close() {
+	if p.folder != nil {
+		p.folder.Close() // ignore error: the process is done with it
+	}
+}
+
+// newID is a random UUID (RFC 9562, version 4).
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

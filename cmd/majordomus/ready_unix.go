@@ -1,0 +1,19 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"sync"
+	"syscall"
+
+	"majordomus/lease/launch"
+)
+
+// readySignal takes over the descriptor on which a launcher waits and returns
+// what closes it. It is closed by the end of the process too.
+func readySignal() func() {
+	syscall.CloseOnExec(launch.ReadyFD)
+	f := os.NewFile(launch.ReadyFD, "ready")
+	return sync.OnceFunc(func() { f.Close() }) // ignore error: the end is the message
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"majordomus/lease"
+	"majordomus/lease/checkout"
+)
+
+// standing is what can be said of one checkout's server from outside.
+type standing struct {
+	Root         string `json:"root"`
+	RepositoryID string `json:"repository_id"`
+	// State is serving, starting, silent, elsewhere, lost, stale, unreadable
+	// or none.
+	State     string     `json:"state"`
+	Reason    string     `json:"reason,omitempty"`
+	URL       string     `json:"url,omitempty"`
+	PID       int        `json:"pid,omitempty"`
+	Version   string     `json:"version,omitempty"`
+	StartedAt *time.Time `json:"started_at,omitempty"`
+	Peers     *int       `json:"peers,omitempty"`
+	Stale     string     `json:"stale,omitempty"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show this checkout's server",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			places, err := a.places(all)
+			if err != nil {
+				return err
+			}
+			list := make([]standing, 0, len(places))
+			for _, p := range places {
+				list = append(list, look(cmd.Context(), p))
+				p.close()
+			}
+			if !all {
+				return a.report(list[0], list[0].print)
+			}
+			return a.report(list, func(w io.Writer) {
+				for i, s := range list {
+					if i > 0 {
+						fmt.Fprintln(w)
+					}
+					s.print(w)
+				}
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every worktree of this repository")
+	return cmd
+}
+
+func (a *app) serveStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show this checkout's server; exit 10 when none serves",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			places, err := a.places(false)
+			if err != nil {
+				return err
+			}
+			defer places[0].close()
+			s := look(cmd.Context(), places[0])
+			if err := a.report(s, s.print); err != nil {
+				return err
+			}
+			if s.State != "serving" {
+				return &exitError{code: exitNo}
+			}
+			return nil
+		},
+	}
+}
+
+// places opens this checkout, or every worktree of its repository, without
+// creating anything: a place that was never served has no folder.
+func (a *app) places(all bool) ([]place, error) {
+	c, err := a.checkout()
+	if err != nil {
+		return nil, err
+	}
+	list := []*checkout.Checkout{c}
+	if all {
+		if list, err = c.Worktrees(); len(list) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			a.logger().Warn("some worktrees were left out", "err", err)
+		}
+	}
+	var places []place
+	for _, c := range list {
+		p, err := a.open(c, a.logger(), lease.OpenExisting)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			for _, q := range places {
+				q.close()
+			}
+			return nil, err
+		}
+		places = append(places, p)
+	}
+	return places, nil
+}
+
+// look says how the server of p stands. It asks once and waits for nothing.
+func look(ctx context.Context, p place) standing {
+	s := standing{Root: p.Root, RepositoryID: p.ID, State: "none"}
+	if p.folder == nil {
+		return s
+	}
+	f := p.folder.Read()
+	switch f.State {
+	case lease.Absent:
+		return s
+	case lease.Unreadable:
+		s.State, s.Reason = "unreadable", f.Err.Error()
+		return s
+	case lease.Empty, lease.Corrupt:
+		s.State, s.Reason = "stale", f.Reason
+		return s
+	}
+	d := f.Document
+	s.PID, s.Version, s.StartedAt = d.PID, d.Version, &d.StartedAt
+	held, exists := p.folder.AliveHeld(d.Token)
+	if d.URL == nil {
+		if s.State = "starting"; exists && !held {
+			s.State, s.Reason = "stale", "the process that took the lease has ended"
+		}
+		return s
+	}
+	s.URL = *d.URL
+	reply := p.folder.Probe(ctx, d)
+	if reply.Err != nil {
+		s.Reason = reply.Err.Error()
+	}
+	switch reply.Outcome {
+	case lease.Ours:
+		s.State, s.Reason = "serving", ""
+		if reply.Index.Stale != nil {
+			s.Stale = *reply.Index.Stale
+		} else if why, yes := d.Executable.Replaced(); yes {
+			s.Stale = why
+		}
+		var state struct{ Peers int }
+		if key, err := p.folder.ReadKey(); err == nil && call(ctx, s.URL, key, http.MethodGet, "/api/v1/server", nil, &state) == nil {
+			s.Peers = &state.Peers
+		}
+	case lease.NotHolder:
+		s.State, s.Reason = "lost", "the server at this address says that it no longer holds the lease"
+	case lease.Silent:
+		s.State = "silent"
+	default:
+		if s.State = "stale"; held {
+			s.State = "elsewhere"
+		}
+	}
+	return s
+}
+
+func (s standing) print(w io.Writer) {
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("checkout", "%s", s.Root)
+	switch s.State {
+	case "none":
+		row("server", "none; the next editor starts one")
+		return
+	case "serving":
+		row("server", "%s", s.URL)
+	case "starting":
+		row("server", "starting (process %d)", s.PID)
+	case "silent":
+		row("server", "%s does not answer (process %d); the next editor replaces it", s.URL, s.PID)
+	case "elsewhere":
+		row("server", "alive, but not to be reached from here at %s", s.URL)
+	case "lost", "stale":
+		row("server", "gone; the next editor starts one")
+	case "unreadable":
+		row("server", "unknown: its lease cannot be read")
+	}
+	if s.Reason != "" {
+		row("because", "%s", s.Reason)
+	}
+	if s.State != "serving" {
+		return
+	}
+	row("process", "%d, version %s, since %s", s.PID, s.Version, s.StartedAt.Local().Format(time.DateTime))
+	if s.Peers != nil {
+		row("editors", "%d", *s.Peers)
+	}
+	if s.Stale != "" {
+		row("stale", "%s; the next editor replaces it", s.Stale)
+	}
+}
