@@ -106,7 +106,7 @@ func (s *Server) instructions(ctx context.Context) string {
 			b.WriteString(" (a linked git worktree)")
 		}
 		if s.cfg.Alone == "" {
-			b.WriteString(", shared by every editor and agent that works in it")
+			b.WriteString(", shared by every editor that works in it")
 		}
 	}
 	b.WriteString(".")

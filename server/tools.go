@@ -49,7 +49,7 @@ func (s *Server) tools() []mcpserver.ServerTool {
 	}
 	return []mcpserver.ServerTool{
 		tool("majordomus_server", "Which server this is",
-			"Says which majordomus server answers here: its version, the checkout it serves (name, ids, root), its address, when it started, whether it holds the checkout's lease, and how many peers (editors and agents) are attached. Call it when it matters which checkout or which server you are talking to, or to see whether others work here too.",
+			"Says which majordomus server answers here: its version, the checkout it serves (name, ids, root), its address, when it started, whether it holds the checkout's lease, and how many peers (editors and other clients) are attached. Call it when it matters which checkout or which server you are talking to, or to see whether others work here too.",
 			schemaNothing, schemaState, s.callServer),
 		tool("majordomus_health", "Health of this server",
 			"Checks this server and says what is not as it should be, each finding with its remedy. Call it when a tool fails unexpectedly, when other peers seem to be missing, or when the server may be out of date.",
