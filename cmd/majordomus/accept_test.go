@@ -1,0 +1,818 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"majordomus/lease"
+	"majordomus/lease/checkout"
+)
+
+// The acceptance tests run the program as editors, shells and people do: as
+// processes. Each has a checkout of its own, and what a test started is ended
+// by its pid, whatever became of it.
+
+var accRounds = flag.Int("rounds", 3, "how many times forty bridges are released at once")
+
+// accNeed skips a test of what is not there; where MAJORDOMUS_TEST_ALL is 1
+// everything has to be there.
+func accNeed(t *testing.T, ok bool, why string) {
+	t.Helper()
+	switch {
+	case ok:
+	case os.Getenv("MAJORDOMUS_TEST_ALL") == "1":
+		t.Fatal("MAJORDOMUS_TEST_ALL=1, but: " + why)
+	default:
+		t.Skip(why)
+	}
+}
+
+// accTemp holds the program, which is built once for all tests.
+var accTemp struct {
+	sync.Mutex
+	dir string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if accTemp.dir != "" {
+		os.RemoveAll(accTemp.dir) // ignore error: a temporary folder
+	}
+	os.Exit(code)
+}
+
+var accProgram = sync.OnceValues(func() (string, error) {
+	accTemp.Lock()
+	defer accTemp.Unlock()
+	dir, err := os.MkdirTemp("", "majordomus-accept-")
+	if err != nil {
+		return "", err
+	}
+	accTemp.dir = dir
+	path := filepath.Join(dir, "majordomus")
+	return path, accBuildTo(path)
+})
+
+func accBuildTo(path string, flags ...string) error {
+	args := append(append([]string{"build"}, flags...), "-o", path, ".")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func accBinary(t *testing.T) string {
+	t.Helper()
+	path, err := accProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// accPoll asks until it is so, and fails the test when it is not within the
+// time given. Return an error that says what is seen instead.
+func accPoll(t *testing.T, within time.Duration, what string, so func() error) {
+	t.Helper()
+	if err := accUntil(within, so); err != nil {
+		t.Fatalf("%s: not within %v: %v", what, within, err)
+	}
+}
+
+func accUntil(within time.Duration, so func() error) error {
+	deadline := time.Now().Add(within)
+	for {
+		err := so()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// accCheckout is an empty git work tree and the program used in it.
+type accCheckout struct {
+	t       *testing.T
+	root    string
+	program string
+	home    string
+	extra   []string // more environment
+}
+
+func accFresh(t *testing.T) *accCheckout {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &accCheckout{t: t, root: filepath.Join(dir, "work"), home: filepath.Join(dir, "home"), program: accBinary(t)}
+	for _, sub := range []string{".git/objects", ".git/refs/heads"} {
+		if err := os.MkdirAll(filepath.Join(c.root, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(c.home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.root, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.end)
+	return c
+}
+
+// with is the same checkout seen through another build of the program.
+func (c *accCheckout) with(program string) *accCheckout {
+	other := *c
+	other.program = program
+	return &other
+}
+
+func (c *accCheckout) policy(lines string) {
+	c.t.Helper()
+	path := filepath.Join(c.root, ".ai/repo/policy.yaml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("server:\n"+lines), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *accCheckout) environ() []string {
+	return append([]string{"HOME=" + c.home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"}, c.extra...)
+}
+
+func (c *accCheckout) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.program, args...)
+	cmd.Dir, cmd.Env = c.root, c.environ()
+	return cmd
+}
+
+// run runs the program and returns what it printed.
+func (c *accCheckout) run(args ...string) (stdout, stderr string, err error) {
+	c.t.Helper()
+	cmd := c.command(args...)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	cmd.WaitDelay = 10 * time.Second // a server that kept a stream would hang us
+	err = cmd.Run()
+	return out.String(), log.String(), err
+}
+
+// folder is the state folder; nil before there is one.
+func (c *accCheckout) folder() *lease.Folder {
+	c.t.Helper()
+	co, err := checkout.Open(c.root)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f, err := lease.OpenExisting(lease.Config{Checkout: co})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func (c *accCheckout) leasePath() string {
+	return filepath.Join(c.root, ".ai/local/state/mcp/server.json")
+}
+
+// lease is the document that is there now, of a server with an address.
+func (c *accCheckout) lease() (lease.Document, error) {
+	b, err := os.ReadFile(c.leasePath())
+	if err != nil {
+		return lease.Document{}, err
+	}
+	var d lease.Document
+	if err := json.Unmarshal(b, &d); err != nil {
+		return d, err
+	}
+	if d.URL == nil {
+		return d, errors.New("the lease has no address yet")
+	}
+	return d, nil
+}
+
+func (c *accCheckout) mustLease() lease.Document {
+	c.t.Helper()
+	d, err := c.lease()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+func (c *accCheckout) key() string {
+	c.t.Helper()
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(c.leasePath()), "key"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// pids are the processes whose executable is one of the programs of this
+// test and whose words or folder are those of the checkout. Only where there
+// is /proc; elsewhere the lease is asked.
+func (c *accCheckout) pids() []int {
+	if runtime.GOOS != "linux" {
+		if d, err := c.lease(); err == nil && syscall.Kill(d.PID, 0) == nil {
+			return []int{d.PID}
+		}
+		return nil
+	}
+	var pids []int
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
+		if err != nil || !strings.HasPrefix(filepath.Base(exe), "majordomus") {
+			continue
+		}
+		words, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil {
+			continue
+		}
+		cwd, err := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		if err != nil {
+			continue
+		}
+		if cwd == c.root || slices.Contains(strings.Split(string(words), "\x00"), c.root) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// end kills what is left of the checkout's processes.
+func (c *accCheckout) end() {
+	err := accUntil(10*time.Second, func() error {
+		pids := c.pids()
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGKILL) // ignore error: asked again
+		}
+		return fmt.Errorf("processes are left: %v", pids)
+	})
+	if err != nil {
+		c.t.Error(err)
+	}
+	if c.t.Failed() {
+		log, _ := os.ReadFile(filepath.Join(filepath.Dir(c.leasePath()), "server.log")) // ignore error: may not be there
+		if n := len(log); n > 4096 {
+			log = log[n-4096:]
+		}
+		c.t.Logf("the server's log ends:\n%s", log)
+	}
+}
+
+// accBuffer collects what a process writes while others look.
+type accBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *accBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *accBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// accEditor is a client that speaks to a process over its streams. It takes
+// note of everything on standard output that is not JSON-RPC and of answers to
+// nothing that was asked.
+type accEditor struct {
+	c   *accCheckout
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	log accBuffer
+
+	mu      sync.Mutex
+	next    int
+	waiting map[int]chan []byte
+	faults  []string
+	ended   chan struct{}
+}
+
+func (c *accCheckout) editor(args ...string) *accEditor {
+	c.t.Helper()
+	if len(args) == 0 {
+		args = []string{"mcp"}
+	}
+	return c.editorOf(c.command(args...))
+}
+
+func (c *accCheckout) editorOf(cmd *exec.Cmd) *accEditor {
+	c.t.Helper()
+	e := &accEditor{c: c, cmd: cmd, waiting: map[int]chan []byte{}, ended: make(chan struct{})}
+	cmd.Stderr = &e.log
+	cmd.WaitDelay = 5 * time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	e.in = in
+	go e.read(out)
+	c.t.Cleanup(func() {
+		cmd.Process.Kill() // ignore error: mostly ended by then
+		in.Close()
+		<-e.ended
+		cmd.Wait() // ignore error: killed
+		for _, f := range e.faults {
+			c.t.Error(f)
+		}
+		if log := e.log.String(); c.t.Failed() || strings.Contains(log, "panic") {
+			c.t.Logf("process %d said:\n%s", cmd.Process.Pid, log)
+		}
+		if strings.Contains(e.log.String(), "panic") {
+			c.t.Error("a process panicked")
+		}
+	})
+	return e
+}
+
+func (e *accEditor) read(out io.Reader) {
+	defer close(e.ended)
+	for r := bufio.NewReader(out); ; {
+		line, err := r.ReadBytes('\n')
+		if len(line) > 0 {
+			e.line(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (e *accEditor) line(line []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var m struct {
+		JSONRPC string
+		ID      *int
+		Method  string
+	}
+	if err := json.Unmarshal(line, &m); err != nil || m.JSONRPC != "2.0" {
+		e.faults = append(e.faults, fmt.Sprintf("not JSON-RPC on standard output: %q", line))
+		return
+	}
+	if m.Method != "" || m.ID == nil {
+		return
+	}
+	ch := e.waiting[*m.ID]
+	if ch == nil {
+		e.faults = append(e.faults, fmt.Sprintf("an answer to nothing asked, or a second one: %q", line))
+		return
+	}
+	delete(e.waiting, *m.ID)
+	ch <- line
+}
+
+// ask starts a request; the answer comes on the channel.
+func (e *accEditor) ask(method string, params any) (<-chan []byte, error) {
+	ch := make(chan []byte, 1)
+	e.mu.Lock()
+	e.next++
+	id := e.next
+	e.waiting[id] = ch
+	e.mu.Unlock()
+	return ch, e.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+func (e *accEditor) send(m any) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = e.in.Write(append(b, '\n'))
+	return err
+}
+
+func (e *accEditor) request(method string, params any) (json.RawMessage, error) {
+	ch, err := e.ask(method, params)
+	if err != nil {
+		return nil, err
+	}
+	return e.answer(ch, method)
+}
+
+func (e *accEditor) answer(ch <-chan []byte, what string) (json.RawMessage, error) {
+	var line []byte
+	select {
+	case line = <-ch:
+	case <-e.ended:
+		select { // it may have answered with its last line
+		case line = <-ch:
+		default:
+			return nil, fmt.Errorf("%s: the process ended: %s", what, e.log.String())
+		}
+	case <-time.After(30 * time.Second):
+		return nil, fmt.Errorf("%s: no answer: %s", what, e.log.String())
+	}
+	var m struct{ Result, Error json.RawMessage }
+	if err := json.Unmarshal(line, &m); err != nil {
+		return nil, err
+	}
+	if m.Error != nil {
+		return nil, fmt.Errorf("%s: %s", what, m.Error)
+	}
+	return m.Result, nil
+}
+
+var accHello = map[string]any{
+	"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+	"clientInfo": map[string]string{"name": "acceptance", "version": "1"},
+}
+
+// open does what every editor does first, and returns the instructions.
+func (e *accEditor) open() (string, error) {
+	b, err := e.request("initialize", accHello)
+	if err != nil {
+		return "", err
+	}
+	var r struct{ Instructions string }
+	if err := json.Unmarshal(b, &r); err != nil {
+		return "", err
+	}
+	return r.Instructions, e.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
+}
+
+func (e *accEditor) mustOpen() string {
+	e.c.t.Helper()
+	s, err := e.open()
+	if err != nil {
+		e.c.t.Fatal(err)
+	}
+	return s
+}
+
+type accServed struct {
+	Generation  string
+	URL         string
+	Version     string
+	LeaseHolder bool
+	Alone       string
+	Peers       int
+	InFlight    int `json:"in_flight"`
+}
+
+// server asks which server serves.
+func (e *accEditor) server() (accServed, error) {
+	b, err := e.request("tools/call", map[string]any{"name": "majordomus_server", "arguments": map[string]any{}})
+	if err != nil {
+		return accServed{}, err
+	}
+	var r struct{ StructuredContent accServed }
+	err = json.Unmarshal(b, &r)
+	return r.StructuredContent, err
+}
+
+func (e *accEditor) mustServer() accServed {
+	e.c.t.Helper()
+	s, err := e.server()
+	if err != nil {
+		e.c.t.Fatal(err)
+	}
+	return s
+}
+
+// close ends the input as an editor does and waits for the process.
+func (e *accEditor) close() {
+	e.c.t.Helper()
+	e.in.Close()
+	select {
+	case <-e.ended:
+	case <-time.After(10 * time.Second):
+		e.c.t.Fatal("the bridge outlives its editor")
+	}
+}
+
+// accGet asks for a path, without a key, and decodes the answer.
+func accGet(url string, v any) (int, error) {
+	resp, err := accHTTP.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return resp.StatusCode, err
+	}
+	return resp.StatusCode, json.Unmarshal(b, v)
+}
+
+var accHTTP = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// accKnock sends an initialize without a key; it returns the status and the
+// error's code.
+func accKnock(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := accHTTP.Post(url+"/mcp", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var e struct{ Error struct{ Code string } }
+	if err := json.NewDecoder(resp.Body).Decode(&e); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, e.Error.Code
+}
+
+type accIndex struct{ Leaseholder *bool }
+
+// accHolds reports what the index says of itself.
+func accHolds(url string) (bool, error) {
+	var x accIndex
+	if _, err := accGet(url+"/", &x); err != nil {
+		return false, err
+	}
+	if x.Leaseholder == nil {
+		return false, errors.New("the index does not say whether it holds")
+	}
+	return *x.Leaseholder, nil
+}
+
+var accListening = regexp.MustCompile(`(?m)^listening on (http://127\.0\.0\.1:\d+)$`)
+
+// TestLostLease is the walk-through of a lease that somebody removes.
+func TestLostLease(t *testing.T) {
+	c := accFresh(t)
+	_, stderr, err := c.run("mcp") // its input is the null device
+	if err != nil {
+		t.Fatalf("mcp: %v: %s", err, stderr)
+	}
+	m := accListening.FindStringSubmatch(stderr)
+	if m == nil {
+		t.Fatalf("no address in %q", stderr)
+	}
+	url := m[1]
+	if holds, err := accHolds(url); err != nil || !holds {
+		t.Fatalf("the index says %v, %v", holds, err)
+	}
+	old := c.mustLease()
+	if err := os.Remove(c.leasePath()); err != nil {
+		t.Fatal(err)
+	}
+	accPoll(t, time.Second, "the index must say so", func() error {
+		if holds, err := accHolds(url); err != nil || holds {
+			return fmt.Errorf("leaseholder %v, %v", holds, err)
+		}
+		return nil
+	})
+	if status, code := accKnock(t, url); status != http.StatusConflict || code != "lease_lost" {
+		t.Errorf("a newcomer is answered %d %q", status, code)
+	}
+	var health struct {
+		Status string
+		Checks []struct {
+			ID       string
+			Findings []struct{ Message string }
+		}
+	}
+	if status, err := accGet(url+"/api/v1/health", &health); err != nil || status != http.StatusOK {
+		t.Fatalf("health: %d, %v", status, err)
+	}
+	found := false
+	for _, check := range health.Checks {
+		found = found || check.ID == "server" && len(check.Findings) > 0
+	}
+	if !found || health.Status != "warn" {
+		t.Errorf("health does not warn: %+v", health)
+	}
+	// The next editor has a server of its own, and the old one ends.
+	next := c.editor()
+	next.mustOpen()
+	if doc := c.mustLease(); doc.Token == old.Token || next.mustServer().URL != *doc.URL {
+		t.Errorf("the editor is not on the next server: %+v", doc)
+	}
+	accPoll(t, 10*time.Second, "the old server must end", func() error {
+		if err := syscall.Kill(old.PID, 0); err == nil {
+			return fmt.Errorf("process %d lives", old.PID)
+		}
+		return nil
+	})
+}
+
+// TestForty releases forty bridges at one instant on a checkout that has never
+// had a server.
+func TestForty(t *testing.T) {
+	for round := range *accRounds {
+		t.Run(strconv.Itoa(round+1), forty)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func forty(t *testing.T) {
+	const n = 40
+	c := accFresh(t)
+	// Every process waits in a shell for the end of one pipe, and becomes
+	// the bridge when it comes: what is released together is the program.
+	gate, release, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	editors := make([]*accEditor, n)
+	for i := range editors {
+		cmd := exec.Command("/bin/sh", "-c", `echo waiting >&2; read _ <&3; exec "$0" mcp 3<&-`, c.program)
+		cmd.Dir, cmd.Env, cmd.ExtraFiles = c.root, c.environ(), []*os.File{gate}
+		editors[i] = c.editorOf(cmd)
+	}
+	for _, e := range editors {
+		accPoll(t, 20*time.Second, "the shells must wait", func() error {
+			if !strings.Contains(e.log.String(), "waiting\n") {
+				return errors.New("not there")
+			}
+			return nil
+		})
+	}
+	gate.Close()
+	begun := time.Now()
+	release.Close()
+	served := make([]accServed, n)
+	errs := make([]error, n)
+	var slowest time.Duration
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, e := range editors {
+		wg.Go(func() {
+			if _, errs[i] = e.open(); errs[i] == nil {
+				mu.Lock()
+				slowest = max(slowest, time.Since(begun))
+				mu.Unlock()
+				served[i], errs[i] = e.server()
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	doc := c.mustLease()
+	for i, s := range served {
+		if s.URL != *doc.URL || s.Generation != served[0].Generation || !s.LeaseHolder || s.Alone != "" {
+			t.Errorf("editor %d is served by %+v, the lease names %s", i, s, *doc.URL)
+		}
+	}
+	if s := editors[0].mustServer(); s.Peers != n {
+		t.Errorf("the server has %d peers", s.Peers)
+	}
+	alive, err := filepath.Glob(filepath.Join(filepath.Dir(c.leasePath()), "server.*.alive"))
+	if err != nil || len(alive) != 1 {
+		t.Errorf("alive files: %v, %v", alive, err)
+	}
+	if runtime.GOOS == "linux" {
+		accPoll(t, 5*time.Second, "forty bridges and one server", func() error {
+			if pids := c.pids(); len(pids) != n+1 || !slices.Contains(pids, doc.PID) {
+				return fmt.Errorf("%d processes", len(pids))
+			}
+			return nil
+		})
+	}
+	for _, e := range editors {
+		e.in.Close()
+	}
+	for _, e := range editors {
+		e.close()
+	}
+	accPoll(t, 5*time.Second, "only the server is left", func() error {
+		if pids := c.pids(); len(pids) != 1 || pids[0] != doc.PID {
+			return fmt.Errorf("processes %v, the server is %d", pids, doc.PID)
+		}
+		return nil
+	})
+	t.Logf("all forty answered after %v", slowest)
+}
+
+// TestKilled kills the server ten times in a row. The client never initialises
+// again, and never are there two servers that both say they hold the lease.
+func TestKilled(t *testing.T) {
+	c := accFresh(t)
+	e := c.editor()
+	e.mustOpen()
+	watch := accWatchHolders(c)
+	seen := map[string]bool{}
+	var slowest time.Duration
+	for i := range 10 {
+		doc := c.mustLease()
+		if seen[doc.Token] {
+			t.Fatalf("round %d: the killed server still holds", i)
+		}
+		seen[doc.Token] = true
+		if err := syscall.Kill(doc.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		s, err := e.server()
+		if err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		slowest = max(slowest, time.Since(begun))
+		if now := c.mustLease(); s.URL != *now.URL || now.PID == doc.PID || !s.LeaseHolder {
+			t.Errorf("round %d: served by %+v, the lease is %+v", i, s, now)
+		}
+	}
+	asked, twice := watch()
+	if len(twice) > 0 {
+		t.Errorf("two servers held the lease at once: %v", twice)
+	}
+	if asked == 0 {
+		t.Error("the index was never asked")
+	}
+	t.Logf("slowest call after a kill: %v; index asked %d times", slowest, asked)
+}
+
+// accWatchHolders asks the index of every server that the lease names while it
+// runs. Two that both say yes are a fault only when the first says so before
+// and after the second: one answer alone may be of a moment ago.
+func accWatchHolders(c *accCheckout) (stop func() (asked int, twice []string)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var asked int
+	var twice []string
+	go func() {
+		defer close(done)
+		var urls []string
+		holds := func(url string) bool {
+			asked++
+			yes, err := accHolds(url)
+			return err == nil && yes
+		}
+		for ctx.Err() == nil {
+			if d, err := c.lease(); err == nil && !slices.Contains(urls, *d.URL+" "+d.Token) {
+				urls = append(urls, *d.URL+" "+d.Token)
+			}
+			var bases []string
+			for _, u := range urls {
+				if base, _, _ := strings.Cut(u, " "); !slices.Contains(bases, base) {
+					bases = append(bases, base)
+				}
+			}
+			for i, p1 := range bases {
+				if !holds(p1) {
+					continue
+				}
+				for j, p2 := range bases {
+					if i != j && holds(p2) && holds(p1) {
+						twice = append(twice, p1+" and "+p2)
+					}
+				}
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	return func() (int, []string) {
+		cancel()
+		<-done
+		return asked, twice
+	}
+}
