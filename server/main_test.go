@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -272,6 +273,7 @@ type line struct {
 	t     *testing.T
 	conn  io.ReadWriteCloser
 	heard chan string
+	past  []string // heard, and passed over
 }
 
 // link upgrades a connection.
@@ -297,7 +299,7 @@ func (p *place) link(bridge string) *line {
 }
 
 func newLine(t *testing.T, conn io.ReadWriteCloser, r io.Reader) *line {
-	l := &line{t, conn, make(chan string, 1000)}
+	l := &line{t: t, conn: conn, heard: make(chan string, 1000)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(l.heard)
@@ -326,23 +328,28 @@ func (l *line) say(s string) {
 	}
 }
 
-// hear returns the next line that contains all of want, passing over others.
+// hear returns the first line not yet returned that contains all of want.
 func (l *line) hear(want ...string) string {
 	l.t.Helper()
+	is := func(s string) bool {
+		return !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(s, w) })
+	}
+	if i := slices.IndexFunc(l.past, is); i >= 0 {
+		found := l.past[i]
+		l.past = slices.Delete(l.past, i, i+1)
+		return found
+	}
 	limit := time.After(patience)
-next:
 	for {
 		select {
 		case s, ok := <-l.heard:
 			if !ok {
 				l.t.Fatalf("ended while waiting for %q", want)
 			}
-			for _, w := range want {
-				if !strings.Contains(s, w) {
-					continue next
-				}
+			if is(s) {
+				return s
 			}
-			return s
+			l.past = append(l.past, s)
 		case <-limit:
 			l.t.Fatalf("silent while waiting for %q", want)
 		}

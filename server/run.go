@@ -21,6 +21,10 @@ const (
 	// attached. See housekeep.
 	layerPoll = 2 * time.Second
 
+	// answerLimit is how long its own port may at least take to answer: a
+	// policy that is in a hurry makes no machine faster.
+	answerLimit = 5 * time.Second
+
 	// drainLimit is how long an ending server that nobody presses waits for
 	// the calls in flight: as long as the longest of its own tools.
 	drainLimit = longestWait
@@ -103,7 +107,7 @@ func (s *Server) announce(ctx context.Context, failed <-chan error) error {
 	began := time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		err := s.cfg.Tenure.Publish(s.url)
-		if err == nil || errors.Is(err, lease.ErrLost) || time.Since(began) > s.cfg.Policy.JoinTimeout {
+		if err == nil || errors.Is(err, lease.ErrLost) || time.Since(began) > max(s.cfg.Policy.JoinTimeout, answerLimit) {
 			s.setTrouble("")
 			return err
 		}
@@ -119,7 +123,7 @@ func (s *Server) announce(ctx context.Context, failed <-chan error) error {
 // answers waits until the server's own port answers a request, as a client
 // would make it: an address must not be published before.
 func (s *Server) answers(ctx context.Context, failed <-chan error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Policy.JoinTimeout)
+	ctx, cancel := context.WithTimeout(ctx, max(s.cfg.Policy.JoinTimeout, answerLimit))
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without proxies
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

@@ -184,7 +184,7 @@ func TestLossToAnother(t *testing.T) {
 	if !strings.Contains(r.body, "held by a server of version v9.0.0") || strings.Contains(r.body, p.root) {
 		t.Error(r.body)
 	}
-	l.conn.Close()
+	l.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 	p.ended()
 	if d := p.folder.Read().Document; d.Token != doc.Token {
 		t.Errorf("%+v", d)
