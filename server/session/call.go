@@ -26,8 +26,16 @@ type call struct {
 	cancel context.CancelFunc
 	emit   func([]byte) error // writes to the request's own stream
 
+	// stateless: the request brings its client's identity, capabilities and
+	// log level itself. They are kept here, because another request of the
+	// same client, or a handshake on the same link, may have said otherwise.
+	stateless bool
+
 	// Guarded by Session.mu.
-	cancelled bool // by the client: it gets no answer
+	info      mcp.Implementation     // of a stateless request
+	caps      mcp.ClientCapabilities // likewise
+	level     mcp.LoggingLevel       // likewise
+	cancelled bool                   // by the client: it gets no answer
 	fail      *failure
 	filter    *mcp.SubscriptionFilter
 	uris      map[string]bool // a listen's own resources
@@ -222,40 +230,79 @@ func (s *Session) Initialize()       {}
 func (s *Session) Initialized() bool { return true }
 func (s *Session) SessionID() string { return s.id }
 
-func (s *Session) SetLogLevel(l mcp.LoggingLevel) { s.mu.Lock(); s.level = l; s.mu.Unlock() }
-
-func (s *Session) GetLogLevel() mcp.LoggingLevel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.level
+func (c *call) SetLogLevel(l mcp.LoggingLevel) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		c.level = l
+	} else {
+		c.Session.level = l
+	}
 }
 
-func (s *Session) SetClientInfo(i mcp.Implementation) { s.mu.Lock(); s.info = i; s.mu.Unlock() }
-
-func (s *Session) GetClientInfo() mcp.Implementation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.info
+func (c *call) GetLogLevel() mcp.LoggingLevel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		return c.level
+	}
+	return c.Session.level
 }
 
-func (s *Session) SetClientCapabilities(c mcp.ClientCapabilities) {
-	s.mu.Lock()
-	s.caps = c
-	s.mu.Unlock()
+func (c *call) SetClientInfo(i mcp.Implementation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		c.info = i
+	} else {
+		c.Session.info = i
+	}
 }
 
-func (s *Session) GetClientCapabilities() mcp.ClientCapabilities {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.caps
+func (c *call) GetClientInfo() mcp.Implementation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		return c.info
+	}
+	return c.Session.info
 }
 
-func (s *Session) SetProtocolVersion(v string) { s.mu.Lock(); s.version = v; s.mu.Unlock() }
+func (c *call) SetClientCapabilities(caps mcp.ClientCapabilities) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		c.caps = caps
+	} else {
+		c.Session.caps = caps
+	}
+}
 
-func (s *Session) ProtocolVersion() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version
+func (c *call) GetClientCapabilities() mcp.ClientCapabilities {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		return c.caps
+	}
+	return c.Session.caps
+}
+
+func (c *call) SetProtocolVersion(v string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stateless { // its session's is set when it is heard
+		c.version = v
+	}
+}
+
+func (c *call) ProtocolVersion() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stateless {
+		v, _ := frame.Text(frame.Get(c.asked.Params, "_meta", mcp.MetaKeyProtocolVersion))
+		return v
+	}
+	return c.version
 }
 
 // SetSubscriptionFilter makes the call a listen, or ends it being one. Each

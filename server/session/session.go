@@ -248,7 +248,10 @@ func (s *Session) notified(m frame.Message) {
 // because the client took it back.
 func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) error) (run func() []byte) {
 	s.heard(m)
-	c := &call{Session: s, asked: m, emit: emit, listen: m.Name() == "subscriptions/listen"}
+	c := &call{Session: s, asked: m, emit: emit, level: mcp.LoggingLevelError, listen: m.Name() == "subscriptions/listen"}
+	if said, ok := frame.Text(frame.Get(m.Params, "_meta", mcp.MetaKeyProtocolVersion)); ok {
+		c.stateless = mcp.IsModernProtocol(said)
+	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	key := string(m.ID)
 	if s.front == frontHTTP && s.key != nil {
