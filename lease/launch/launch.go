@@ -136,7 +136,10 @@ func (l *Launcher) find(ctx context.Context) (Found, error) {
 		if unlock == nil {
 			continue // the lease moved on while we waited
 		}
-		again, err := l.cfg.Folder.Settle(ctx, l.history)
+		again := verdict
+		if !l.still(verdict) {
+			again, err = l.cfg.Folder.Settle(ctx, l.history)
+		}
 		if err == nil && (again.Action == lease.Free || again.Action == lease.TakeOver) {
 			if started++; started > 2 {
 				unlock()
@@ -151,6 +154,9 @@ func (l *Launcher) find(ctx context.Context) (Found, error) {
 			l.cfg.Log.Warn("serving in this process", "because", err)
 			h := l.history
 			h.InProcess = true
+			if again.Action == lease.TakeOver {
+				h.JudgedStale = again.File.Document.Token
+			}
 			doc, err := l.cfg.InProcess(ctx, h)
 			return Found{doc, err == nil}, err
 		}
@@ -158,6 +164,16 @@ func (l *Launcher) find(ctx context.Context) (Found, error) {
 			return Found{}, err
 		}
 	}
+}
+
+// still reports whether a lease that was judged to be taken over is there
+// unchanged. Then it is not judged anew before a server is started: a silent
+// holder would be waited for a second time, and one grace is all that editors
+// have patience for. The started server asks it once more itself.
+func (l *Launcher) still(judged lease.Verdict) bool {
+	was, now := judged.File, l.cfg.Folder.Read()
+	return judged.Action == lease.TakeOver && was.State == lease.Present && now.State == lease.Present &&
+		was.Document.Token == now.Document.Token && (was.Document.URL == nil) == (now.Document.URL == nil)
 }
 
 // turn waits until this process holds launch.lock, or until the lease is no
@@ -221,6 +237,10 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 	// or is about to and holds its word that it lives.
 	f := l.cfg.Folder.Read()
 	if held, _ := l.cfg.Folder.AliveHeld(f.Document.Token); f.State == lease.Present && f.Document.Token != v.File.Document.Token && held {
+		return nil
+	}
+	// Or because the one that was silent a moment ago answers again.
+	if f.State == lease.Present && f.Document.URL != nil && l.cfg.Folder.Probe(ctx, f.Document).Outcome == lease.Ours {
 		return nil
 	}
 	return &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: Tail(l.cfg.Folder.LogPath(LogName), from)}
