@@ -633,12 +633,7 @@ func TestLostLease(t *testing.T) {
 	if doc := c.mustLease(); doc.Token == old.Token || next.mustServer().URL != *doc.URL {
 		t.Errorf("the editor is not on the next server: %+v", doc)
 	}
-	accPoll(t, 10*time.Second, "the old server must end", func() error {
-		if err := syscall.Kill(old.PID, 0); err == nil {
-			return fmt.Errorf("process %d lives", old.PID)
-		}
-		return nil
-	})
+	c.gone(old.PID, 10*time.Second)
 }
 
 // TestForty releases forty bridges at one instant on a checkout that has never
@@ -814,5 +809,459 @@ func accWatchHolders(c *accCheckout) (stop func() (asked int, twice []string)) {
 		cancel()
 		<-done
 		return asked, twice
+	}
+}
+
+// gone waits until a process of the checkout has ended.
+func (c *accCheckout) gone(pid int, within time.Duration) {
+	c.t.Helper()
+	accPoll(c.t, within, fmt.Sprintf("process %d must end", pid), func() error {
+		if slices.Contains(c.pids(), pid) {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+}
+
+// accTokens notes every token that the lease shows until stop is called.
+func accTokens(c *accCheckout) (stop func() []string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var tokens []string
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if d, err := c.lease(); err == nil && !slices.Contains(tokens, d.Token) {
+				tokens = append(tokens, d.Token)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return func() []string {
+		cancel()
+		<-done
+		return tokens
+	}
+}
+
+// TestRebuilt puts another build at the path of the running server: the next
+// editor's server takes over, and the old one still answers what it has.
+func TestRebuilt(t *testing.T) {
+	program, err := os.ReadFile(accBinary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := time.Unix(time.Now().Unix()-100, 0)
+	for _, test := range []struct {
+		name     string
+		old, new string // what is appended to the file
+		mtime    time.Time
+	}{
+		{"larger", "", "another build", time.Now()},
+		{"equal size and second", "one build....", "another build", second.Add(5 * time.Millisecond)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := accFresh(t)
+			c.program = filepath.Join(t.TempDir(), "majordomus")
+			put := func(tail string, mtime time.Time) {
+				t.Helper()
+				next := c.program + ".next"
+				if err := os.WriteFile(next, append(bytes.Clone(program), tail...), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chtimes(next, mtime, mtime); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(next, c.program); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put(test.old, second)
+			first := c.editor()
+			first.mustOpen()
+			old := first.mustServer()
+			doc := c.mustLease()
+			waiting, err := first.ask("tools/call", map[string]any{"name": "majordomus_wait", "arguments": map[string]any{"seconds": 2, "note": "in flight"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			watcher := c.editor() // sees that the call runs, through the old server
+			watcher.mustOpen()
+			accPoll(t, 5*time.Second, "the call must run", func() error {
+				if s := watcher.mustServer(); s.InFlight < 2 { // this call is one
+					return fmt.Errorf("%d in flight", s.InFlight)
+				}
+				return nil
+			})
+			put(test.new, test.mtime)
+			accPoll(t, 5*time.Second, "the server must see that it is out of date", func() error {
+				var x struct{ Stale *string }
+				if _, err := accGet(old.URL+"/", &x); err != nil || x.Stale == nil {
+					return fmt.Errorf("not stale, %v", err)
+				}
+				return nil
+			})
+			tokens := accTokens(c)
+			second := c.editor()
+			second.mustOpen()
+			now := second.mustServer()
+			if now.Generation == old.Generation || now.Alone != "" {
+				t.Fatalf("the next editor is served by %+v", now)
+			}
+			if holds, err := accHolds(old.URL); old.URL != now.URL && (err != nil || holds) {
+				t.Errorf("the old server says %v, %v", holds, err)
+			}
+			b, err := first.answer(waiting, "majordomus_wait")
+			if err != nil || !bytes.Contains(b, []byte("in flight")) {
+				t.Fatalf("the call in flight: %s, %v", b, err)
+			}
+			if !slices.Contains(c.pids(), doc.PID) {
+				t.Error("the old server ended before it had answered")
+			}
+			for _, e := range []*accEditor{first, watcher} {
+				accPoll(t, 10*time.Second, "the old editors must move", func() error {
+					if s := e.mustServer(); s.Generation != now.Generation {
+						return fmt.Errorf("served by %+v", s)
+					}
+					return nil
+				})
+			}
+			c.gone(doc.PID, 15*time.Second)
+			third := c.editor()
+			third.mustOpen()
+			if seen := tokens(); len(seen) != 2 {
+				t.Errorf("tokens: %v", seen)
+			}
+		})
+	}
+}
+
+// accVersions are two releases, built once.
+var accVersions = sync.OnceValues(func() ([2]string, error) {
+	base, err := accProgram()
+	if err != nil {
+		return [2]string{}, err
+	}
+	var paths [2]string
+	for i, v := range []string{"v1.0.0", "v1.1.0"} {
+		paths[i] = base + "-" + v
+		if err := accBuildTo(paths[i], "-ldflags", "-X main.version="+v); err != nil {
+			return paths, err
+		}
+	}
+	return paths, nil
+})
+
+// TestVersions has two releases in one checkout: the newer takes over, the
+// older joins, and they never take turns.
+func TestVersions(t *testing.T) {
+	paths, err := accVersions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("newer takes over, older joins", func(t *testing.T) {
+		c := accFresh(t)
+		older, newer := c.with(paths[0]), c.with(paths[1])
+		first := older.editor()
+		first.mustOpen()
+		if s := first.mustServer(); s.Version != "v1.0.0" {
+			t.Fatalf("served by %+v", s)
+		}
+		doc := c.mustLease()
+		second := newer.editor()
+		second.mustOpen()
+		now := second.mustServer()
+		if now.Version != "v1.1.0" {
+			t.Fatalf("the newer editor is served by %+v", now)
+		}
+		accPoll(t, 10*time.Second, "the older editor must move", func() error {
+			if s := first.mustServer(); s.Generation != now.Generation {
+				return fmt.Errorf("served by %+v", s)
+			}
+			return nil
+		})
+		for range 3 {
+			third := older.editor()
+			third.mustOpen()
+			if s := third.mustServer(); s.Generation != now.Generation {
+				t.Fatalf("an older editor is served by %+v", s)
+			}
+		}
+		c.gone(doc.PID, 15*time.Second)
+	})
+	t.Run("released together", func(t *testing.T) { accTurns(t, paths[0], paths[1], 2) })
+	t.Run("no releases", func(t *testing.T) {
+		other := filepath.Join(t.TempDir(), "majordomus")
+		b, err := os.ReadFile(accBinary(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(other, append(b, "another"...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		accTurns(t, accBinary(t), other, 1)
+	})
+}
+
+// accTurns lets editors of two builds come, stay and lose their server; for
+// every server that dies there may be at most so many elections.
+func accTurns(t *testing.T, one, two string, most int) {
+	c := accFresh(t)
+	tokens := accTokens(c)
+	var editors []*accEditor
+	for range 3 {
+		editors = append(editors, c.with(one).editor(), c.with(two).editor())
+	}
+	all := func() {
+		t.Helper()
+		errs := make([]error, len(editors))
+		var wg sync.WaitGroup
+		for i, e := range editors {
+			wg.Go(func() { _, errs[i] = e.server() })
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, e := range editors {
+		wg.Go(func() {
+			if _, err := e.open(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	const deaths = 3
+	for range deaths {
+		all()
+		if err := syscall.Kill(c.mustLease().PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		all()
+		// Editors that come and go in turns, as two windows of two products.
+		for range 2 {
+			for _, program := range []string{one, two} {
+				e := c.with(program).editor()
+				e.mustOpen()
+				e.mustServer()
+				e.close()
+			}
+		}
+		all()
+	}
+	if seen := tokens(); len(seen) > most*(deaths+1) || len(seen) < deaths+1 {
+		t.Errorf("%d elections for %d servers that died", len(seen), deaths)
+	} else {
+		t.Logf("%d elections, %d servers killed", len(seen), deaths)
+	}
+}
+
+// TestCaptured starts the server below callers that wait for the end of what
+// they read: they return while the server lives.
+func TestCaptured(t *testing.T) {
+	for name, script := range map[string]string{
+		"substitution":    `out=$("$0" serve ensure) && echo "$out"`,
+		"pipe":            `"$0" serve ensure | cat`,
+		"both":            `out=$("$0" serve ensure 2>&1) && echo "$out" | tail -n 1`,
+		"bridge, at once": `out=$("$0" mcp </dev/null 2>&1) && echo "$out" | sed -n 's/^listening on //p'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := accFresh(t)
+			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script, c.program)
+			cmd.Dir, cmd.Env, cmd.WaitDelay = c.root, c.environ(), time.Second
+			// Many more descriptors, all of them pipes somebody reads.
+			var readers []*os.File
+			for range 28 {
+				r, w, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Close()
+				readers, cmd.ExtraFiles = append(readers, r), append(cmd.ExtraFiles, w)
+			}
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("the caller: %v: %s", err, out)
+			}
+			doc := c.mustLease()
+			if got := strings.TrimSpace(string(out)); got != *doc.URL {
+				t.Errorf("the caller read %q, the server is at %s", got, *doc.URL)
+			}
+			for _, w := range cmd.ExtraFiles {
+				w.Close()
+			}
+			for i, r := range readers {
+				if err := r.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+					t.Fatalf("descriptor %d is still open somewhere: %v", 3+i, err)
+				}
+			}
+			if holds, err := accHolds(*doc.URL); err != nil || !holds {
+				t.Errorf("the server: %v, %v", holds, err)
+			}
+			accOwnDescriptors(t, c, doc.PID)
+		})
+	}
+}
+
+// accOwnDescriptors checks that a server has nothing open but what is its own:
+// null, the log, the state folder's files, its port, and what Go's runtime opens
+// (the limits of its control group).
+func accOwnDescriptors(t *testing.T, c *accCheckout, pid int) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Dir(c.leasePath())
+	own := map[string]string{"0": os.DevNull, "1": state + "/server.log", "2": state + "/server.log"}
+	sockets := 0
+	for _, e := range entries {
+		to, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // closed since
+		}
+		if want := own[e.Name()]; want != "" && to != want {
+			t.Errorf("descriptor %s is %s, not %s", e.Name(), to, want)
+		}
+		switch {
+		case strings.HasPrefix(to, "socket:"):
+			sockets++
+		case to == os.DevNull, to == state, strings.HasPrefix(to, state+"/"), to == c.root, strings.HasPrefix(to, c.root+"/.ai"), strings.HasPrefix(to, "anon_inode:"), strings.HasPrefix(to, "/sys/fs/cgroup/"):
+		default:
+			t.Errorf("descriptor %s of the server is %s", e.Name(), to)
+		}
+	}
+	if sockets > 2 { // the port, and what asks it just now
+		t.Errorf("the server has %d sockets", sockets)
+	}
+}
+
+// TestFirstEditorKilled ends the editor that caused the server in the ways that
+// editors and terminals end their children.
+func TestFirstEditorKilled(t *testing.T) {
+	c := accFresh(t)
+	cmd := exec.Command("/bin/sh", "-c", `"$0" mcp; exit $?`, c.program)
+	cmd.Dir, cmd.Env = c.root, c.environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	e := c.editorOf(cmd)
+	e.mustOpen()
+	doc := c.mustLease()
+	tree := accTree(t, cmd.Process.Pid)
+	if slices.Contains(tree, doc.PID) {
+		t.Errorf("the server %d is in the editor's tree %v", doc.PID, tree)
+	}
+	if group, err := syscall.Getpgid(doc.PID); err != nil || group == cmd.Process.Pid || group == syscall.Getpgrp() {
+		t.Errorf("the server's group is %d, %v", group, err)
+	}
+	for _, pid := range tree {
+		syscall.Kill(pid, syscall.SIGKILL) // ignore error: some end with their parents
+	}
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore error: the group may have ended
+	<-e.ended
+	next := c.editor()
+	next.mustOpen()
+	if s := next.mustServer(); s.URL != *doc.URL || c.mustLease().Token != doc.Token {
+		t.Errorf("the server did not outlive its first editor: %+v", s)
+	}
+}
+
+// accTree is a process and all below it by recorded parents.
+func accTree(t *testing.T, root int) []int {
+	t.Helper()
+	out, err := exec.Command("ps", "-eo", "pid=,ppid=").Output()
+	accNeed(t, err == nil, "ps cannot be run")
+	children := map[int][]int{}
+	for line := range strings.Lines(string(out)) {
+		var pid, parent int
+		if _, err := fmt.Sscan(line, &pid, &parent); err == nil {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	tree := []int{root}
+	for i := 0; i < len(tree); i++ {
+		tree = append(tree, children[tree[i]]...)
+	}
+	return tree
+}
+
+// TestStopped stops the server so that it is alive and silent: the next editor
+// is answered within the grace, and the server that wakes lets nobody in.
+func TestStopped(t *testing.T) {
+	c := accFresh(t)
+	c.policy("  busy_grace_seconds: 2\n") // not the default, so that the file is seen to be read
+	const grace = 2 * time.Second
+	first := c.editor()
+	first.mustOpen()
+	doc := c.mustLease()
+	if err := syscall.Kill(doc.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// Whoever knocks while it sleeps is the first it hears when it wakes.
+	type knock struct {
+		status int
+		body   string
+		err    error
+	}
+	knocked := make(chan knock, 1)
+	req, err := http.NewRequest(http.MethodPost, *doc.URL+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key())
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	go func() {
+		client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Do(req)
+		if err != nil {
+			knocked <- knock{err: err}
+			return
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		knocked <- knock{resp.StatusCode, string(b), err}
+	}()
+	begun := time.Now()
+	second := c.editor()
+	second.mustOpen()
+	if took := time.Since(begun); took > grace+2*time.Second {
+		t.Errorf("the next editor's first answer took %v", took)
+	} else {
+		t.Logf("the next editor's first answer took %v", took)
+	}
+	now := second.mustServer()
+	if now.URL == *doc.URL || now.Alone != "" {
+		t.Errorf("served by %+v", now)
+	}
+	if s := first.mustServer(); s.Generation != now.Generation {
+		t.Errorf("the editor of the stopped server is served by %+v", s)
+	}
+	if err := syscall.Kill(doc.PID, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if k := <-knocked; k.err != nil || k.status != http.StatusConflict || !strings.Contains(k.body, "lease_lost") {
+		t.Errorf("who knocked while it slept was answered %+v", k)
+	}
+	// It may end before the next knock; only a yes is wrong.
+	if resp, err := accHTTP.Post(*doc.URL+"/mcp", "application/json", strings.NewReader("{}")); err == nil {
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusConflict {
+			t.Errorf("woken, it answers %s", resp.Status)
+		}
+	}
+	c.gone(doc.PID, 15*time.Second)
+	if s := second.mustServer(); s.Generation != now.Generation || c.mustLease().PID == doc.PID {
+		t.Errorf("the woken server came back: %+v", s)
 	}
 }
