@@ -243,7 +243,14 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 	if f.State == lease.Present && f.Document.URL != nil && l.cfg.Folder.Probe(ctx, f.Document).Outcome == lease.Ours {
 		return nil
 	}
-	return &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: Tail(l.cfg.Folder.LogPath(LogName), from)}
+	failed := &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: Tail(l.cfg.Folder.LogPath(LogName), from)}
+	if failed.Tail == "" {
+		// A full disk keeps the server from saying that the disk is full.
+		if _, err := out.WriteString("a server ended before it served, and logged nothing\n"); err != nil {
+			failed.Tail = fmt.Sprintf("(nothing: %v)", err)
+		}
+	}
+	return failed
 }
 
 // Tail returns the last lines, at most 2 KiB, of what was written to the file
