@@ -9,10 +9,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/url"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,17 +64,64 @@ func (a *app) standalone(ctx context.Context) error {
 	runCtx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.Run(runCtx) }() // waited for below
-	err = s.ServeStream(ctx, stdio{a.in, a.out}, true)
+	err = s.ServeStream(ctx, newStdio(ctx, a.in, a.out), true)
 	cancel()
-	return errors.Join(err, <-done)
+	err = errors.Join(err, <-done)
+	if ctx.Err() != nil {
+		return &exitError{code: exitDone} // ended by a signal, as editors do
+	}
+	return err
 }
 
+// stdio is the standard streams as one that can be closed. A read of standard
+// input and a write to standard output cannot be interrupted where these are
+// pipes or terminals, so each is done by a goroutine that is left behind when
+// the process ends: a client that goes away while its side of the input stays
+// open, or that stops to read, would keep the process for ever.
 type stdio struct {
-	io.Reader
-	io.Writer
+	ctx   context.Context // ended by a signal
+	in    *io.PipeReader
+	out   *io.PipeWriter
+	flush chan struct{} // closed when what was written has been, or failed
+	once  sync.Once
 }
 
-func (stdio) Close() error { return os.Stdin.Close() }
+func newStdio(ctx context.Context, in io.Reader, out io.Writer) *stdio {
+	fromIn, toUs := io.Pipe()
+	fromUs, toOut := io.Pipe()
+	s := &stdio{ctx: ctx, in: fromIn, out: toOut, flush: make(chan struct{})}
+	go func() {
+		_, err := io.Copy(toUs, in)
+		toUs.CloseWithError(err) // nil is io.EOF
+	}()
+	go func() {
+		defer close(s.flush)
+		if _, err := io.Copy(out, fromUs); err != nil {
+			err = fmt.Errorf("writing to the client: %w", err)
+			fromUs.CloseWithError(err)
+			fromIn.CloseWithError(err) // nobody is there to be answered
+		}
+	}()
+	return s
+}
+
+func (s *stdio) Read(b []byte) (int, error)  { return s.in.Read(b) }
+func (s *stdio) Write(b []byte) (int, error) { return s.out.Write(b) }
+
+// Close ends both directions, and waits for a client that is slow to read the
+// last answers, though not for ever and not after a signal.
+func (s *stdio) Close() error {
+	s.once.Do(func() {
+		s.in.Close()  // never fails
+		s.out.Close() // never fails
+		select {
+		case <-s.flush:
+		case <-s.ctx.Done():
+		case <-time.After(30 * time.Second):
+		}
+	})
+	return nil
+}
 
 // mcp runs the bridge for the editor on the standard streams.
 func (a *app) mcp(ctx context.Context) error {
