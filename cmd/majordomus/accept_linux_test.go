@@ -93,6 +93,7 @@ func TestNoRoom(t *testing.T) {
 		{"read-only, used before", `"$0" serve ensure >/dev/null && "$0" serve stop >/dev/null && ` + readOnly, "read-only file system"},
 		{"full", fresh + full, "no space left on device"},
 		{"full, used before", used + full, "no space left on device"},
+		{"full, no room for a log", used + `rm .ai/local/state/mcp/server.log && ` + full, "no space left on device"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := accFresh(t)

@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -1263,5 +1264,331 @@ func TestStopped(t *testing.T) {
 	c.gone(doc.PID, 15*time.Second)
 	if s := second.mustServer(); s.Generation != now.Generation || c.mustLease().PID == doc.PID {
 		t.Errorf("the woken server came back: %+v", s)
+	}
+}
+
+// TestStreams starts the bridge with streams that are closed or lead nowhere,
+// as editors do when they die or are written carelessly. It ends in time, and
+// says nothing but JSON-RPC on standard output.
+func TestStreams(t *testing.T) {
+	hello, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": accHello})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, standalone := range []string{"", " --standalone"} {
+		for _, test := range []struct {
+			name, script string
+			answers      bool
+		}{
+			{"input closed", `exec "$0" mcp%s <&-`, false},
+			{"input null", `exec "$0" mcp%s </dev/null`, false},
+			{"input a folder", `exec "$0" mcp%s <.`, false},
+			{"input ends in a line", `printf '{"jsonrpc":"2.0","id":1,"meth' | "$0" mcp%s`, true},
+			{"input without its last newline", `printf %%s "$HELLO" | "$0" mcp%s`, true},
+			{"output closed, input null", `exec "$0" mcp%s >&- </dev/null`, false},
+			{"output closed", `printf '%%s\n' "$HELLO" | "$0" mcp%s >&-`, false},
+			{"output full", `printf '%%s\n' "$HELLO" | "$0" mcp%s >/dev/full; true`, false},
+			{"output without a reader", `{ printf '%%s\n' "$HELLO"; exec sleep 20; } | "$0" mcp%s | true`, false},
+			{"all closed", `exec "$0" mcp%s <&- >&- 2>&-`, false},
+			{"errors closed", `exec "$0" mcp%s 2>&- </dev/null`, false},
+		} {
+			t.Run(test.name+standalone, func(t *testing.T) {
+				c := accFresh(t)
+				// Its server is there: what is measured is the bridge.
+				if _, stderr, err := c.run("serve", "ensure"); err != nil {
+					t.Fatal(err, stderr)
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, "/bin/sh", "-c", fmt.Sprintf(test.script, standalone), c.program)
+				cmd.Dir, cmd.Env = c.root, append(c.environ(), "HELLO="+string(hello))
+				var out, log accBuffer
+				cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &log, time.Second
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+				begun := time.Now()
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				defer syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore error: mostly nobody is left
+				server := c.mustLease().PID
+				accPoll(t, 2*time.Second, "the bridge must end", func() error {
+					for _, pid := range c.pids() {
+						if pid != server {
+							return fmt.Errorf("process %d lives: %s", pid, log.String())
+						}
+					}
+					if time.Since(begun) < 100*time.Millisecond { // it may not have begun
+						return errors.New("too early to say")
+					}
+					return nil
+				})
+				syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore error: the rest of the pipeline
+				cmd.Wait()                                      // ignore error: what matters is what was said
+				if strings.Contains(log.String(), "panic") || strings.Contains(log.String(), "goroutine ") {
+					t.Errorf("it panicked: %s", log.String())
+				}
+				n := 0
+				for line := range strings.Lines(out.String()) {
+					var m struct{ JSONRPC string }
+					if err := json.Unmarshal([]byte(line), &m); err != nil || m.JSONRPC != "2.0" {
+						t.Errorf("on standard output: %q", line)
+					}
+					n++
+				}
+				if test.answers != (n == 1) || n > 1 {
+					t.Errorf("%d lines on standard output: %s", n, out.String())
+				}
+				if holds, err := accHolds(*c.mustLease().URL); err != nil || !holds {
+					t.Errorf("the server: %v, %v", holds, err)
+				}
+			})
+		}
+	}
+}
+
+// accStranger answers at an address as the server that was there did, word for
+// word, but for the proof it cannot make; it keeps all that it is sent.
+type accStranger struct {
+	l    net.Listener
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	got  bytes.Buffer
+	asks int
+}
+
+func accImpersonate(t *testing.T, address string, index []byte) *accStranger {
+	t.Helper()
+	s := new(accStranger)
+	accPoll(t, 5*time.Second, "the port must be free", func() (err error) {
+		s.l, err = net.Listen("tcp", address)
+		return err
+	})
+	// What it copies was not asked for with a challenge; it makes a proof up.
+	index = append(bytes.TrimSuffix(bytes.TrimSpace(index), []byte("}")), `,"proof":"`+strings.Repeat("ab", 32)+`"}`...)
+	s.wg.Go(func() {
+		for {
+			conn, err := s.l.Accept()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() {
+				defer conn.Close()
+				s.converse(conn, index)
+			})
+		}
+	})
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *accStranger) converse(conn net.Conn, index []byte) {
+	b := make([]byte, 64<<10)
+	for {
+		conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // ignore error: the read then waits for the other's end
+		n, err := conn.Read(b)
+		s.mu.Lock()
+		s.got.Write(b[:n])
+		s.asks += bytes.Count(b[:n], []byte("HTTP/1.1\r\n"))
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+		if bytes.Contains(b[:n], []byte("\r\n\r\n")) {
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(index), index) // ignore error: the other may have gone
+		}
+	}
+}
+
+func (s *accStranger) close() {
+	s.l.Close() // ignore error: may be closed
+	s.wg.Wait()
+}
+
+// heard is everything it was sent, and how many requests that were.
+func (s *accStranger) heard() (string, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got.String(), s.asks
+}
+
+// TestStranger has somebody else listen where the server was: whatever asks it
+// never shows it the key.
+func TestStranger(t *testing.T) {
+	begin := func(t *testing.T) (c *accCheckout, e *accEditor, doc lease.Document, key string, index []byte) {
+		c = accFresh(t)
+		e = c.editor()
+		e.mustOpen()
+		e.mustServer()
+		doc, key = c.mustLease(), c.key()
+		resp, err := accHTTP.Get(*doc.URL + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if index, err = io.ReadAll(resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return c, e, doc, key, index
+	}
+	check := func(t *testing.T, s *accStranger, key string, asked bool) {
+		t.Helper()
+		got, n := s.heard()
+		if strings.Contains(got, key) || strings.Contains(strings.ToLower(got), "authorization") {
+			t.Errorf("it heard the key: %q", got)
+		}
+		if asked && n == 0 {
+			t.Error("nobody asked it, so that nothing was shown")
+		}
+		t.Logf("it was asked %d times", n)
+	}
+	t.Run("the owner is dead", func(t *testing.T) {
+		c, first, doc, key, index := begin(t)
+		// The editor must not start the next server on that port first.
+		if err := syscall.Kill(first.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(doc.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s := accImpersonate(t, strings.TrimPrefix(*doc.URL, "http://"), index)
+		c.run("serve", "status") // ignore error: that it asks is what counts
+		c.run("serve", "stop")
+		if err := syscall.Kill(first.cmd.Process.Pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		second := c.editor()
+		second.mustOpen()
+		for _, e := range []*accEditor{first, second} {
+			if got := e.mustServer(); got.URL == *doc.URL || got.Alone != "" || !got.LeaseHolder {
+				t.Errorf("served by %+v", got)
+			}
+		}
+		check(t, s, key, true)
+	})
+	t.Run("the owner lives elsewhere", func(t *testing.T) {
+		c, first, doc, key, index := begin(t)
+		first.close()
+		if err := syscall.Kill(doc.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		c.gone(doc.PID, 5*time.Second)
+		// A holder that lives, and whose address is the stranger's.
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := l.Addr().String()
+		l.Close()
+		el, err := c.folder().Elect(t.Context(), lease.Candidate{Listen: func(string) (string, error) { return "http://" + address, nil }})
+		if err != nil || el.Role != lease.Server {
+			t.Fatalf("elected %v, %v", el.Role, err)
+		}
+		defer el.Tenure.Release()
+		if err := el.Tenure.Publish("http://" + address); err != nil {
+			t.Fatal(err)
+		}
+		s := accImpersonate(t, address, index)
+		c.run("serve", "status")
+		c.run("serve", "stop")
+		second := c.editor()
+		said := second.mustOpen()
+		if got := second.mustServer(); got.Alone == "" {
+			t.Errorf("served by %+v", got)
+		}
+		if !strings.Contains(said, "alone") {
+			t.Errorf("it is not told: %s", said)
+		}
+		check(t, s, key, true)
+	})
+}
+
+// TestSignals ends bridges as editors do when they have no patience: they are
+// gone at once, whatever they have in flight and whoever reads them.
+func TestSignals(t *testing.T) {
+	for _, words := range [][]string{{"mcp"}, {"mcp", "--standalone"}} {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+			for _, busy := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %v busy %v", strings.Join(words, " "), sig, busy), func(t *testing.T) {
+					c := accFresh(t)
+					e := c.editor(words...)
+					e.mustOpen()
+					if busy {
+						if _, err := e.ask("tools/call", map[string]any{"name": "majordomus_wait", "arguments": map[string]any{"seconds": 60}}); err != nil {
+							t.Fatal(err)
+						}
+						if s := e.mustServer(); s.InFlight < 1 {
+							t.Errorf("nothing is in flight: %+v", s)
+						}
+					}
+					begun := time.Now()
+					if err := e.cmd.Process.Signal(sig); err != nil {
+						t.Fatal(err)
+					}
+					accPoll(t, 2*time.Second, "it must be gone", func() error {
+						if slices.Contains(c.pids(), e.cmd.Process.Pid) {
+							return errors.New("it lives")
+						}
+						return nil
+					})
+					t.Logf("gone after %v", time.Since(begun))
+				})
+			}
+		}
+		t.Run(strings.Join(words, " ")+", nobody reads", func(t *testing.T) {
+			c := accFresh(t)
+			cmd := c.command(words...)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			cmd.Stdout = w
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			defer cmd.Process.Kill() // ignore error: ended by then
+			// Questions until the output is full and the input with it.
+			full := make(chan struct{})
+			go func() {
+				defer close(full)
+				hello, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": accHello}) // ignore error: a constant
+				in.Write(append(hello, '\n'))
+				for i := 2; ; i++ {
+					if _, err := fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`+"\n", i); err != nil {
+						return
+					}
+				}
+			}()
+			first := make([]byte, 1)
+			if _, err := r.Read(first); err != nil {
+				t.Fatal(err)
+			}
+			select { // it is stuck, or takes all it is given: both are fine
+			case <-full:
+			case <-time.After(500 * time.Millisecond):
+			}
+			begun := time.Now()
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := accUntil(2*time.Second, func() error {
+				if slices.Contains(c.pids(), cmd.Process.Pid) {
+					return errors.New("it lives")
+				}
+				return nil
+			}); err != nil {
+				t.Errorf("not within 2 s: %v", err)
+				cmd.Process.Kill() // ignore error: asked again by the test's end
+			} else {
+				t.Logf("gone after %v", time.Since(begun))
+			}
+			cmd.Wait() // ignore error: ended by a signal
+			<-full
+		})
 	}
 }
