@@ -6,7 +6,7 @@
 // ROOT is a checkout whose layer holds the file greeting.md.
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
-import { addFile, assert, bigNote, check, events, lease, textOf, uriLayer, uriServer } from './common.mjs';
+import { addFile, assert, bigNote, check, events, lease, sleep, textOf, uriLayer, uriServer } from './common.mjs';
 
 const era = '2026-07-28';
 const newClient = mode => {
@@ -81,6 +81,14 @@ async function everyday(newTransport, root, between) {
     await subscription.close();
     await subscription.closed;
     await state(client);
+  });
+  await check('a client that leaves without a word is gone', async () => {
+    const leaving = newClient({ pin: era });
+    await leaving.connect(newTransport());
+    await leaving.listen({ resourcesListChanged: true });
+    const { peers } = await state(client);
+    await leaving.close();
+    while ((await state(client)).peers >= peers) await sleep(5);
   });
   await check('nothing odd was received', async () => assert.deepEqual(client.errors, []));
   await check('close', () => client.close());
