@@ -44,6 +44,7 @@ func repeatable(method string) bool {
 
 // fromClient takes one line of the client's.
 func (b *bridge) fromClient(line []byte) {
+	b.passed += len(line)
 	m, err := frame.Parse(line)
 	var bad *frame.Error
 	switch {
@@ -65,8 +66,6 @@ func (b *bridge) malformed(bad *frame.Error) {
 		if q := b.questions[string(bad.ID)]; q != nil {
 			b.forget(q)
 			b.send(q.link, frame.Failure(bad.ID, frame.CodeInternal, "the client's answer cannot be passed on: "+bad.Message, nil))
-		} else if string(bad.ID) == b.rootsID {
-			b.rootsID = ""
 		}
 		return
 	}
@@ -125,9 +124,9 @@ func (b *bridge) notification(m frame.Message) {
 	switch m.Name() {
 	case methodInitialized:
 		b.mem.initialized = bytes.Clone(m.Raw)
-		if b.mem.init == nil || b.link != nil && b.incoming == nil {
+		if b.link != nil && b.incoming == nil || b.mem.init == nil && b.opening == nil {
 			b.route(b.mem.initialized, nil)
-		} // else the next link is told of it
+		} // else it follows what it belongs to
 		b.askForRoots()
 	case methodCancelled:
 		b.cancelled(m)
@@ -181,9 +180,10 @@ func (b *bridge) response(m frame.Message) {
 	}
 }
 
-// askForRoots asks the client for its roots, where somebody wants them.
+// askForRoots asks the client for its roots, where somebody wants them. Of
+// several questions the answer to the last one counts.
 func (b *bridge) askForRoots() {
-	if b.cfg.Roots == nil || b.rootsDone || !b.mem.roots || b.rootsID != "" {
+	if b.cfg.Roots == nil || b.rootsDone || !b.mem.roots {
 		return
 	}
 	id := b.own()

@@ -22,7 +22,8 @@ type output struct {
 	failed func(error)
 
 	mu      sync.Mutex
-	cond    *sync.Cond
+	work    *sync.Cond // run has something to do
+	rest    *sync.Cond // less is unwritten
 	buf     []byte
 	spare   []byte
 	writing bool
@@ -32,7 +33,7 @@ type output struct {
 
 func newOutput(w io.Writer, failed func(error)) *output {
 	o := &output{w: w, failed: failed}
-	o.cond = sync.NewCond(&o.mu)
+	o.work, o.rest = sync.NewCond(&o.mu), sync.NewCond(&o.mu)
 	return o
 }
 
@@ -49,7 +50,7 @@ func (o *output) kick() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.buf) > 0 && !o.writing {
-		o.cond.Broadcast()
+		o.work.Signal()
 	}
 }
 
@@ -61,7 +62,7 @@ func (o *output) flush() {
 	defer o.mu.Unlock()
 	o.flushLocked()
 	for o.writing && len(o.buf) > fullBytes && !o.closed {
-		o.cond.Wait()
+		o.rest.Wait()
 	}
 }
 
@@ -86,10 +87,10 @@ func (o *output) flushLocked() {
 			o.spare = batch[:0]
 		}
 		o.err = err
-		o.cond.Broadcast()
+		o.rest.Broadcast()
 	}
 	o.writing = false
-	o.cond.Broadcast()
+	o.rest.Broadcast()
 }
 
 // run writes what nobody else does until the output is closed.
@@ -98,7 +99,7 @@ func (o *output) run() {
 	defer o.mu.Unlock()
 	for {
 		for !o.closed && (len(o.buf) == 0 || o.writing || o.err != nil) {
-			o.cond.Wait()
+			o.work.Wait()
 		}
 		if o.closed {
 			return
@@ -117,21 +118,22 @@ func (o *output) close(ctx context.Context, d, least time.Duration) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		late = true
-		o.cond.Broadcast()
+		o.rest.Broadcast()
 	}
 	t := time.AfterFunc(d, giveUp)
 	defer t.Stop()
+	o.work.Signal()
 	defer context.AfterFunc(ctx, func() {
 		if d > least {
 			t.Reset(least)
 		}
 	})()
-	o.cond.Broadcast()
 	for !late && o.err == nil && (o.writing || len(o.buf) > 0) {
-		o.cond.Wait()
+		o.rest.Wait()
 	}
 	o.closed = true
-	o.cond.Broadcast()
+	o.work.Signal()
+	o.rest.Broadcast()
 }
 
 // stuck reports whether a Write goes on.

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"reflect"
@@ -533,6 +534,8 @@ func TestRules(t *testing.T) {
 			1< {"id":"q1","result":{}}
 			c> {"id":"q2","result":{}}
 			2< {"id":"q2","result":{}}
+			1> {"id":"q3","method":"elicitation/create"}
+			c< {"id":"q3","method":"elicitation/create"}
 			c> {"method":"notifications/other"}
 			2< {"method":"notifications/other"}
 			# An answer counts only from where the call is.
@@ -542,6 +545,9 @@ func TestRules(t *testing.T) {
 			c< {"id":2,"result":{}}
 			1> {"id":1,"result":{}}
 			c< {"id":1,"result":{}}
+			goes on
+			c> {"id":"q3","result":{}}
+			1< {"id":"q3","result":{}}
 			1< !bye
 			1 gone
 		`,
@@ -563,6 +569,146 @@ func TestRules(t *testing.T) {
 			1 dies
 			c< {"jsonrpc":"2.0","id":1,"error":~outcome_unknown
 			2< {"id":2,"method":"tools/call","params":{"name":"b"}}
+		`,
+		"the order is kept when both die": begin + `
+			c> {"id":1,"method":"tools/call","params":{"name":"a"}}
+			1< {"id":1,"method":"tools/call","params":{"name":"a"}}
+			1> !draining
+			sleep 900ms
+			1> !pong
+			sleep 900ms
+			1> !pong
+			sleep 900ms
+			1> !pong
+			sleep 300ms
+			2< {"jsonrpc":"2.0","id":$init,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+			c> {"id":2,"method":"tools/call","params":{"name":"b"}}
+			1 dies
+			2> {"jsonrpc":"2.0","id":$init,"result":{}}
+			2< {"jsonrpc":"2.0","method":"notifications/initialized"}
+			2< {"id":1,"method":"tools/call","params":{"name":"a"}}
+			2< {"id":2,"method":"tools/call","params":{"name":"b"}}
+		`,
+		"a move that is refused stays": begin + `
+			refuse 409 lease_lost
+			1> !lost
+			c> {"id":1,"method":"ping"}
+			1< {"id":1,"method":"ping"}
+			1> {"id":1,"result":{}}
+			c< {"id":1,"result":{}}
+			sleep 99ms
+			sleep 1ms
+			2< {"jsonrpc":"2.0","id":$init,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		`,
+		"a death during a search ends no other one": `
+			1 joined
+			slow 2s
+			1 dies
+			sleep 2s
+			2 joined
+			slow 5s
+			sleep 5500ms
+			2> !lost
+			sleep 600ms
+			c> {"id":1,"method":"tools/call","params":{"name":"a"}}
+			2< {"id":1,"method":"tools/call","params":{"name":"a"}}
+			2 dies
+			sleep 4399ms
+			sleep 1ms
+			3< {"id":1,"method":"tools/call","params":{"name":"a"}}
+		`,
+		"a client that does not wait": `
+			1 joined
+			slow 1s
+			1 dies
+			c> {"id":0,"method":"initialize","params":{}}
+			c> {"method":"notifications/initialized"}
+			c> {"id":1,"method":"tools/list"}
+			sleep 1s
+			2< {"id":0,"method":"initialize","params":{}}
+			2< {"method":"notifications/initialized"}
+			2< {"id":1,"method":"tools/list"}
+			2> !accepted 1
+			2 dies
+			sleep 1s
+			sleep 25ms
+			3< {"id":0,"method":"initialize","params":{}}
+			3< {"method":"notifications/initialized"}
+			3< {"id":1,"method":"tools/list"}
+			3> {"id":0,"result":{}}
+			c< {"id":0,"result":{}}
+			3> {"id":1,"result":{}}
+			c< {"id":1,"result":{}}
+			3 dies
+			sleep 1s
+			4< {"id":$d,"method":"initialize","params":{}}
+			4> {"id":$d,"result":{}}
+			4< {"method":"notifications/initialized"}
+		`,
+		"a listen before there is a server": `
+			1 joined
+			slow 1s
+			1 dies
+			c> {"id":"l","method":"subscriptions/listen","params":{}}
+			sleep 1s
+			2< {"id":"l","method":"subscriptions/listen","params":{}}
+		`,
+		"tools that are no longer listed": begin + `
+			c> {"id":1,"method":"tools/list"}
+			1< {"id":1,"method":"tools/list"}
+			1> {"id":1,"result":{"tools":[{"name":"a","annotations":{"readOnlyHint":true}}]}}
+			c< {"id":1,"result":{"tools":[{"name":"a","annotations":{"readOnlyHint":true}}]}}
+			c> {"id":1,"method":"tools/list"}
+			1< {"id":1,"method":"tools/list"}
+			1> {"id":1,"result":{"tools":[{"name":"b"}]}}
+			c< {"id":1,"result":{"tools":[{"name":"b"}]}}
+			c> {"id":2,"method":"tools/call","params":{"name":"a"}}
+			1< {"id":2,"method":"tools/call","params":{"name":"a"}}
+			1> !accepted 4
+			1 dies
+			c< {"jsonrpc":"2.0","id":2,"error":~outcome_unknown
+		` + again,
+		"a claim without a name is the default one": begin + `
+			c> {"id":1,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"scope":["x"]}}}
+			1< {"id":1,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"scope":["x"]}}}
+			c> {"id":2,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"scope":["y"],"claim":"default"}}}
+			1< {"id":2,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"scope":["y"],"claim":"default"}}}
+			1> {"id":1,"result":{}}
+			c< {"id":1,"result":{}}
+			1> {"id":2,"result":{}}
+			c< {"id":2,"result":{}}
+			1 dies
+		` + again + `
+			2< {"id":$b,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"scope":["y"],"claim":"default"}}}
+		`,
+		"a request that nobody lives to take": `
+			1 joined
+			c> {"id":1,"method":"x"}
+			1< {"id":1,"method":"x"}
+			1 dies
+			2< {"id":1,"method":"x"}
+			2 dies
+			sleep 25ms
+			3< {"id":1,"method":"x"}
+			3 dies
+			sleep 50ms
+			4< {"id":1,"method":"x"}
+			4 dies
+			sleep 100ms
+			5< {"id":1,"method":"x"}
+			5 dies
+			sleep 200ms
+			6< {"id":1,"method":"x"}
+			6 dies
+			sleep 400ms
+			7< {"id":1,"method":"x"}
+			7 dies
+			sleep 800ms
+			8< {"id":1,"method":"x"}
+			8 dies
+			c< {"jsonrpc":"2.0","id":1,"error":~server_unavailable
+			sleep 1s
+			9 joined
 		`,
 		"a move that finds nobody stays": begin + `
 			find nobody
@@ -903,7 +1049,11 @@ func TestRoots(t *testing.T) {
 		c> {"id":$again,"error":{"code":1,"message":"no"}}
 		c> {"method":"notifications/roots/list_changed"}
 		1< {"method":"notifications/roots/list_changed"}
+		c< {"jsonrpc":"2.0","id":$old,"method":"roots/list"}
+		c> {"method":"notifications/roots/list_changed"}
+		1< {"method":"notifications/roots/list_changed"}
 		c< {"jsonrpc":"2.0","id":$more,"method":"roots/list"}
+		c> {"id":$old,"result":{"roots":[{"uri":"file:///old"}]}}
 		c> {"id":$more,"result":{"roots":[{"uri":"file:///d"}]}}
 		2< {"id":$b,"method":"initialize","params":{"capabilities":{"roots":{}}}}
 		2> {"id":$b,"result":{}}
@@ -920,6 +1070,32 @@ func TestRoots(t *testing.T) {
 	if want := [][]string{{"file:///a", "file:///c"}, {"file:///d"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("roots: %v, want %v", got, want)
 	}
+}
+
+// Roots may be told while a server is looked for: the one that is then found
+// was looked for in the wrong place.
+func TestRootsDuringASearch(t *testing.T) {
+	runScript(t, `
+		1 joined
+		c> {"id":0,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		1< {"id":0,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		1> {"id":0,"result":{}}
+		c< {"id":0,"result":{}}
+		c> {"method":"notifications/initialized"}
+		1< {"method":"notifications/initialized"}
+		c< {"jsonrpc":"2.0","id":$roots,"method":"roots/list"}
+		slow 1s
+		1 dies
+		c> {"id":$roots,"result":{"roots":[{"uri":"file:///a"}]}}
+		sleep 1s
+		2< {"id":$b,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		2> {"id":$b,"result":{}}
+		2< {"method":"notifications/initialized"}
+		sleep 1s
+		3< {"id":$c,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+	`, func(c *Config, _ *script) {
+		c.Roots = func(context.Context, []string) bool { return true }
+	})
 }
 
 func TestAClientWithoutRootsIsNotAsked(t *testing.T) {
@@ -1009,5 +1185,96 @@ func TestInputThatBreaks(t *testing.T) {
 	})
 	if !errors.Is(s.endErr, broken) {
 		t.Error(s.endErr)
+	}
+}
+
+// brittle is a stream that cannot be written to any more from some line on, but
+// still be read.
+type brittle struct {
+	net.Conn
+	writes int
+}
+
+func (b *brittle) Write(p []byte) (int, error) {
+	if b.writes--; b.writes < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return b.Conn.Write(p)
+}
+
+// What a server wrote before it died counts, although it was met by a write
+// that failed first.
+func TestTheLastWordsOfAServerCount(t *testing.T) {
+	once := func(c *Config, s *script) {
+		n := 0
+		c.Find = func(ctx context.Context, why error) (Endpoint, error) {
+			e, err := s.find(ctx, why)
+			if n++; n > 1 {
+				return e, err
+			}
+			return Endpoint{Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
+				conn, err := s.open(ctx)
+				return &brittle{conn.(net.Conn), 2}, err
+			}}, err
+		}
+	}
+	const before = `
+		1 joined
+		c> {"id":1,"method":"tools/call","params":{"name":"a"}}
+		1< {"id":1,"method":"tools/call","params":{"name":"a"}}
+		c> {"id":2,"method":"tools/call","params":{"name":"b"}}
+		1< {"id":2,"method":"tools/call","params":{"name":"b"}}
+		c> {"method":"notifications/lost"}
+		c> {"id":3,"method":"tools/call","params":{"name":"c"}}
+	`
+	runScript(t, before+`
+		1> !accepted 1
+		1> {"id":1,"result":{}}
+		c< {"id":1,"result":{}}
+		1> !accepted 2
+		1 dies
+		c< {"jsonrpc":"2.0","id":2,"error":~outcome_unknown
+		2< {"id":3,"method":"tools/call","params":{"name":"c"}}
+	`, once)
+	// A stream that never ends is not waited for.
+	runScript(t, before+`
+		sleep 999ms
+		sleep 1ms
+		2< {"id":1,"method":"tools/call","params":{"name":"a"}}
+		2< {"id":2,"method":"tools/call","params":{"name":"b"}}
+		2< {"id":3,"method":"tools/call","params":{"name":"c"}}
+	`, once)
+}
+
+// An acknowledged listen may outlive any number of servers.
+func TestAListenOutlivesManyServers(t *testing.T) {
+	const listen = `{"id":"l","method":"subscriptions/listen","params":{}}`
+	const known = `{"method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}}}`
+	text := "c> " + listen + "\n1< " + listen + "\n1> " + known + "\nc< " + known + "\n"
+	for n := range 2 * maxSends {
+		text += fmt.Sprintf("sleep 9s\n%d dies\n%d< %s\n%d> %s\n", n+1, n+2, listen, n+2, known)
+	}
+	runScript(t, text)
+}
+
+// A server that asks to be left as soon as it is joined, and is found again, is
+// not joined in a circle.
+func TestServersThatAskToBeLeftAtOnce(t *testing.T) {
+	searches := 0
+	runScript(t, `sleep 1m`, func(c *Config, s *script) {
+		c.Find = func(context.Context, error) (Endpoint, error) {
+			searches++
+			return Endpoint{Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
+				ours, theirs := net.Pipe()
+				go func() { // ends with the link
+					io.WriteString(theirs, "!lost\n")
+					io.Copy(io.Discard, theirs)
+				}()
+				return ours, nil
+			}}, nil
+		}
+	})
+	if searches < 5 || searches > 20 {
+		t.Errorf("%d searches in a minute", searches)
 	}
 }

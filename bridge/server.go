@@ -111,6 +111,7 @@ func (b *bridge) unusable(l *link, bad *frame.Error, code string) {
 
 // fromServer takes one line of l's.
 func (b *bridge) fromServer(l *link, line []byte) {
+	b.passed += len(line)
 	m, err := frame.Parse(line)
 	var bad *frame.Error
 	switch {
@@ -160,10 +161,14 @@ func (b *bridge) notified(l *link, m frame.Message) {
 	case methodListening:
 		if id := frame.Get(m.Params, "_meta", metaSubscription); id != nil {
 			c := b.calls[string(id)]
-			if c == nil || c.link != l || c.acked {
-				return // the client knows: it was told by the server before
+			if c == nil || c.link != l {
+				return
 			}
-			c.acked, c.sent = true, 0
+			c.sent = 0 // it has arrived
+			if c.acked {
+				return // the client was told so by the server before
+			}
+			c.acked = true
 		}
 	case methodToolsNew:
 		b.mem.safe = nil // until the client lists them again

@@ -123,6 +123,13 @@ func (g *guest) say(s string) {
 	}
 }
 
+// much complains when the bridge took more than buffers hold.
+func (g *guest) much(n int) {
+	if n == 20_000_000 {
+		g.t.Error("20 MB of nonsense were read")
+	}
+}
+
 func (g *guest) line() string {
 	g.t.Helper()
 	line, err := g.r.ReadString('\n')
@@ -177,7 +184,7 @@ func newDesk(t *testing.T, h *host, options ...func(*Config)) *desk {
 		cancel()
 		inW.Close()
 		outR.Close()
-		if err := <-d.done; err != nil && !errors.Is(err, context.Canceled) {
+		if err := <-d.done; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("Run: %v", err)
 		}
 	})
@@ -186,7 +193,7 @@ func newDesk(t *testing.T, h *host, options ...func(*Config)) *desk {
 
 // quick lets rules about silence be tried in real time.
 func quick(c *Config) {
-	c.ProbeTimeout, c.BusyGrace, c.JoinTimeout = 50*time.Millisecond, 200*time.Millisecond, time.Second
+	c.ProbeTimeout, c.BusyGrace, c.JoinTimeout = 50*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond
 }
 
 func (d *desk) find(_ context.Context, why error) (Endpoint, error) {
@@ -307,26 +314,34 @@ func TestRefusals(t *testing.T) {
 // Whoever else answers on that port costs bounded memory and time, and no spin.
 func TestStrangers(t *testing.T) {
 	for name, stranger := range map[string]func(*guest){
-		"a page":            func(g *guest) { g.say("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>") },
-		"not HTTP":          func(g *guest) { g.say("SSH-2.0-OpenSSH\r\n") },
-		"another upgrade":   func(g *guest) { g.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n") },
+		"a page":   func(g *guest) { g.say("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>") },
+		"not HTTP": func(g *guest) { g.say("SSH-2.0-OpenSSH\r\n") },
+		"another upgrade": func(g *guest) {
+			g.head()
+			g.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n")
+			if rest, _ := io.ReadAll(g.r); len(rest) > 0 {
+				g.t.Errorf("it was told %q", rest)
+			}
+		},
 		"JSON without code": func(g *guest) { g.say("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}") },
 		"nothing":           func(g *guest) { return },
 		"a closed door":     func(g *guest) { g.conn.Close() },
 		"an endless head": func(g *guest) {
 			g.say("HTTP/1.1 200 OK\r\n")
 			for i := 0; ; i++ {
-				if _, err := fmt.Fprintf(g.conn, "H%d: %s\r\n", i, strings.Repeat("x", 1000)); err != nil {
+				if _, err := fmt.Fprintf(g.conn, "H%d: %s\r\n", i, strings.Repeat("x", 10_000)); err != nil {
 					return
 				}
+				g.much(i * 10_000)
 			}
 		},
 		"an endless body": func(g *guest) {
 			g.say("HTTP/1.1 200 OK\r\n\r\n")
-			for {
+			for i := 0; ; i++ {
 				if _, err := g.conn.Write(bytes.Repeat([]byte("x"), 10_000)); err != nil {
 					return
 				}
+				g.much(i * 10_000)
 			}
 		},
 		"a slow body": func(g *guest) { g.say("HTTP/1.1 403 No\r\nContent-Length: 1000\r\n\r\n{") },
@@ -336,6 +351,7 @@ func TestStrangers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := newHost(t)
 			d := newDesk(t, h, quick)
 			d.say(`{"id":1,"method":"ping"}`)
@@ -469,6 +485,36 @@ func TestAServerThatReadsNothing(t *testing.T) {
 	d.say(`{"method":"notifications/cancelled","params":{"requestId":2}}`)
 	d.say(`{"id":1,"method":"ping"}`)
 	d.want("~id already in flight")
+}
+
+// A client that does not read keeps the server from writing, not the bridge
+// from an end to its memory.
+func TestASlowClientSlowsItsServer(t *testing.T) {
+	h := newHost(t)
+	newDesk(t, h)
+	g := h.welcome()
+	line := []byte(`{"method":"notifications/message","params":"` + strings.Repeat("x", 1<<20) + `"}` + "\n")
+	g.conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+	for range 200 {
+		if _, err := g.conn.Write(line); err != nil {
+			return
+		}
+	}
+	t.Error("200 MB went to a client that reads nothing")
+}
+
+func TestOutputGivesMemoryBack(t *testing.T) {
+	o := newOutput(io.Discard, func(error) {})
+	for range 3 {
+		o.push(make([]byte, 1<<20))
+		o.push([]byte("{}"))
+		o.flush()
+		o.push([]byte("{}"))
+		o.flush()
+	}
+	if n := cap(o.buf) + cap(o.spare); n > 2*keptBytes {
+		t.Errorf("%d bytes are held", n)
+	}
 }
 
 func TestTheEndOfTheContextIsTheEnd(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ const (
 	maxRuns  = 3 // accepted each time, and safe to repeat
 	maxSends = 8 // not accepted
 )
+
+// idleBytes is how much traffic makes it worth giving memory back.
+const idleBytes = 8 << 20
 
 // bridge is one run of the bridge.
 type bridge struct {
@@ -72,6 +76,7 @@ type state struct {
 	failures int       // since then
 	moves    int       // from link to link, none of which has served yet
 
+	passed  int       // bytes, since memory was last given back
 	armed   time.Time // watch looks again then; zero for never
 	eof     bool
 	eofAt   time.Time
@@ -249,11 +254,30 @@ func (b *bridge) tick() {
 			return
 		}
 	}
+	if b.passed > idleBytes && !slices.ContainsFunc(b.links, (*link).busy) {
+		// A bridge sits in every editor, mostly doing nothing. What a burst
+		// or a large line took would stay with it for minutes.
+		b.passed = 0
+		b.shrink()
+		b.after = append(b.after, debug.FreeOSMemory)
+	}
 	for _, l := range slices.Clone(b.links) {
 		if overslept {
 			l.since, l.pinged = now, time.Time{}
 		}
 		b.listenTo(l, now)
+	}
+}
+
+// shrink makes empty maps small again, which they do not become by themselves.
+func (b *bridge) shrink() {
+	if len(b.calls) == 0 {
+		b.calls, b.tokens = map[string]*call{}, map[string]*call{}
+	}
+	for _, l := range b.links {
+		if len(l.calls) == 0 {
+			l.calls = map[int]*call{}
+		}
 	}
 }
 
@@ -375,6 +399,11 @@ func (b *bridge) sendCall(l *link, c *call) {
 		c.undo = b.mem.keep(c.changes)
 	}
 	b.send(l, c.line)
+	if c == b.opening && b.mem.initialized != nil {
+		// A client that does not wait has said so already, perhaps to a
+		// server that did not live to answer.
+		b.send(l, b.mem.initialized)
+	}
 }
 
 // send queues a line for l.
@@ -567,13 +596,12 @@ func (b *bridge) giveUp(err error) {
 	b.log.Warn("no server can be reached", "because", err)
 	b.down = true
 	for _, w := range b.waiting {
-		if w.call != nil && !w.call.gone && !(w.call.listen && w.call.acked) {
+		if w.call != nil && !w.call.gone {
 			b.fail(w.call, "server_unavailable", err.Error())
 		}
 	}
 	for _, c := range b.listens() {
-		c.waiting = false
-		if !c.acked && c.link == nil {
+		if !c.acked {
 			b.fail(c, "server_unavailable", err.Error())
 		}
 	}

@@ -75,9 +75,18 @@ func (r *Reader) Next() ([]byte, error) {
 func (r *Reader) Complete() bool { return r.full }
 
 // Ready reports whether another line was read in full already, so that Next
-// will not wait.
+// will not wait. Blank lines are none.
 func (r *Reader) Ready() bool {
-	return bytes.IndexByte(r.buf[r.seen:r.end], '\n') >= 0
+	for at := r.seen; ; {
+		i := bytes.IndexByte(r.buf[at:r.end], '\n')
+		if i < 0 {
+			return false
+		}
+		if r.cut || space(r.buf[:at+i], at) < at+i {
+			return true
+		}
+		at += i + 1
+	}
 }
 
 func (r *Reader) tooLong() error {

@@ -171,7 +171,7 @@ func TestReaderIsLinear(t *testing.T) {
 }
 
 func TestReaderKnowsWhatIsReady(t *testing.T) {
-	r := NewReader(strings.NewReader("a\nb\nc"), 0)
+	r := NewReader(strings.NewReader("a\n\r\n \nb\n\r\n\nc"), 0)
 	for i, want := range []bool{true, false, false} {
 		if _, err := r.Next(); err != nil || r.Ready() != want {
 			t.Errorf("behind line %d: ready %v, want %v (%v)", i, r.Ready(), want, err)
