@@ -31,6 +31,8 @@ type call struct {
 	// same client, or a handshake on the same link, may have said otherwise.
 	stateless bool
 
+	told told // on a listen
+
 	// Guarded by Session.mu.
 	info      mcp.Implementation     // of a stateless request
 	caps      mcp.ClientCapabilities // likewise
@@ -57,7 +59,8 @@ var (
 	_ mcpserver.SessionWithProtocolVersion       = (*call)(nil)
 )
 
-// run answers the request; nil when the client took it back.
+// run returns the answer to the request, when all that belongs before it is
+// written.
 func (c *call) run() (reply []byte) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -69,12 +72,7 @@ func (c *call) run() (reply []byte) {
 			c.core.mu.Lock()
 			delete(c.core.listens, c)
 			c.core.mu.Unlock()
-		}
-		c.mu.Lock()
-		cancelled := c.cancelled
-		c.mu.Unlock()
-		if cancelled {
-			reply = nil
+			c.told.finish()
 		}
 	}()
 	if r := c.core.cfg.Hosted; r != nil {
@@ -112,12 +110,15 @@ func (c *call) answer(resp mcp.JSONRPCMessage) []byte {
 	switch r := resp.(type) {
 	case mcp.JSONRPCResponse:
 		if l, ok := r.Result.(mcp.SubscriptionsListenResult); ok {
-			l.EnsureResultMeta().SetSubscriptionID(json.RawMessage(id))
+			l.EnsureResultMeta().SetSubscriptionID(0) // a place for it
 			r.Result = l
 		}
 		result, err := encode(r.Result)
 		if err != nil {
 			return frame.Failure(id, frame.CodeInternal, "the result could not be encoded: "+err.Error(), nil)
+		}
+		if _, ok := r.Result.(mcp.SubscriptionsListenResult); ok {
+			result = setIn(result, id, "_meta", mcp.MetaKeySubscriptionID)
 		}
 		if kind := lists[c.asked.Name()]; kind != "" && c.core.cfg.Hosted != nil {
 			result = frame.AppendTo(result, kind, c.core.cfg.Hosted.Extra(kind))
@@ -197,20 +198,101 @@ func (c *call) flush() {
 // note writes one notification with the client's own bytes for what names the
 // request.
 func (c *call) note(n mcp.JSONRPCNotification) {
-	if _, ok := n.Params.Meta[mcp.MetaKeySubscriptionID]; ok {
-		n.Params.Meta[mcp.MetaKeySubscriptionID] = json.RawMessage(c.asked.ID)
-	}
-	if n.Method == "notifications/progress" {
-		if t := frame.Get(c.asked.Params, "_meta", "progressToken"); t != nil && n.Params.AdditionalFields != nil {
-			n.Params.AdditionalFields["progressToken"] = json.RawMessage(t)
-		}
-	}
 	b, err := encode(n)
 	if err != nil {
 		c.core.cfg.Log.Warn("a notification could not be encoded", "method", n.Method, "err", err)
 		return
 	}
+	// Into the bytes, because mcp-go escapes what it encodes itself.
+	if _, ok := n.Params.Meta[mcp.MetaKeySubscriptionID]; ok {
+		b = setIn(b, c.asked.ID, "params", "_meta", mcp.MetaKeySubscriptionID)
+	}
+	if n.Method == "notifications/progress" {
+		if t := frame.Get(c.asked.Params, "_meta", "progressToken"); t != nil {
+			b = setIn(b, t, "params", "progressToken")
+		}
+	}
 	c.emit(b) // ignore error: a broken stream ends its session
+	if n.Method == mcp.MethodNotificationSubscriptionsAcknowledged {
+		c.told.start()
+	}
+}
+
+// setIn replaces what stands at path in an object that has its first steps.
+func setIn(object, value []byte, path ...string) []byte {
+	if len(path) > 1 {
+		inner := frame.Get(object, path[0])
+		if inner == nil {
+			return object
+		}
+		value = setIn(inner, value, path[1:]...)
+	}
+	return frame.Set(object, path[0], value)
+}
+
+// told is what waits to be written on one listen: in order, by one sender at a
+// time, after the acknowledgement and before the answer. Only the newest wait;
+// all of them say "look again".
+type told struct {
+	core  *Core
+	write func([]byte) error
+
+	mu       sync.Mutex
+	begun    bool
+	finished bool
+	queue    [][]byte
+	sender   chan struct{} // closed when the sender at work has ended; nil without one
+}
+
+func (t *told) add(line []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.queue = append(t.queue, line); len(t.queue) > mostNotes {
+		t.queue = t.queue[1:]
+	}
+	t.sendLocked()
+}
+
+func (t *told) start() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun = true
+	t.sendLocked()
+}
+
+// finish drops what waits, and returns when nothing is being written.
+func (t *told) finish() {
+	t.mu.Lock()
+	t.finished, t.queue = true, nil
+	sender := t.sender
+	t.mu.Unlock()
+	if sender != nil {
+		<-sender
+	}
+}
+
+func (t *told) sendLocked() {
+	if !t.begun || t.finished || t.sender != nil || len(t.queue) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	if t.core.spawn(func() { t.send(done) }) {
+		t.sender = done
+	}
+}
+
+func (t *told) send(done chan struct{}) {
+	defer close(done)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.queue) > 0 {
+		line := t.queue[0]
+		t.queue = t.queue[1:]
+		t.mu.Unlock()
+		t.write(line) // ignore error: a broken stream ends its session
+		t.mu.Lock()
+	}
+	t.queue, t.sender = nil, nil
 }
 
 // tell writes a notification on a listen, tagged as its. The writing is done
@@ -221,7 +303,7 @@ func (c *call) tell(method string, params []byte) {
 	}
 	meta := fmt.Appendf(nil, `{"%s":%s}`, mcp.MetaKeySubscriptionID, c.asked.ID)
 	line := frame.Notification(method, frame.Set(params, "_meta", meta))
-	c.core.spawn(func() { c.emit(line) }) // ignore error: a broken stream ends its session
+	c.told.add(line)
 }
 
 // Initialize and what follows to ProtocolVersion is what mcp-go asks of a
@@ -388,6 +470,8 @@ func (c *call) question(ctx context.Context, method string, params any) ([]byte,
 		return nil, fmt.Errorf("asking the client %s: %w", method, err)
 	}
 	select {
+	case <-c.deaf:
+		return nil, errors.New("the client ended its input before it answered " + method)
 	case m := <-ch:
 		if len(m.Error) > 0 {
 			text, _ := frame.Text(frame.Get(m.Error, "message"))

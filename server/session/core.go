@@ -369,6 +369,16 @@ func (c *Core) spawn(f func()) bool {
 	return true
 }
 
+// hold makes Close wait for a call of c.wg.Done; false when closed.
+func (c *Core) hold() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.wg.Add(1)
+	}
+	return !c.closed
+}
+
 // peerID is the short name of a peer: the same wherever the bridge connects.
 func peerID(bridge string) string {
 	hex := strings.ReplaceAll(bridge, "-", "")

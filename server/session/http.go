@@ -323,20 +323,31 @@ func (c *Core) exchange(w http.ResponseWriter, ctx context.Context, s *Session, 
 	defer context.AfterFunc(s.ctx, cancel)()
 	s.streaming(1)
 	defer s.streaming(-1)
-	b := s.begin(ctx, m, st.emit)()
+	// Close waits for it: a handler is not to outlive what it works on.
+	if !c.hold() {
+		refuse(w, errClosed)
+		return
+	}
+	defer c.wg.Done()
+	answered := false
+	s.begin(ctx, m, st.emit)(func(b []byte) error {
+		answered = true
+		c.answer(w, st, b, stateless)
+		return nil
+	})
+	if !answered {
+		// Taken back: an end without an answer, as the protocol has it.
+		st.open() // ignore error: the client has gone
+	}
+}
+
+func (c *Core) answer(w http.ResponseWriter, st *stream, b []byte, stateless bool) {
 	if st.opened() {
-		if b != nil {
-			st.emit(b) // ignore error: the client has gone
-		}
+		st.emit(b) // ignore error: the client has gone
 		return
 	}
 	status := http.StatusOK
-	switch {
-	case b == nil:
-		// Taken back: an end without an answer, as the protocol has it.
-		st.open() // ignore error: as above
-		return
-	case stateless:
+	if stateless {
 		status = statelessStatus(frame.Get(b, "error", "code"))
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -344,7 +355,7 @@ func (c *Core) exchange(w http.ResponseWriter, ctx context.Context, s *Session, 
 	// Piece by piece, each with a time of its own: a slow reader is given all
 	// the time that it goes on reading, a dead one is not.
 	for rest := b; len(rest) > 0; {
-		n := min(len(rest), 256<<10)
+		n := min(len(rest), piece)
 		st.rc.SetWriteDeadline(time.Now().Add(st.stall)) // ignore error: not every writer has one
 		if _, err := w.Write(rest[:n]); err != nil {
 			return

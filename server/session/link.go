@@ -86,6 +86,9 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// piece is how much is written before a client gets new time to read it.
+const piece = 256 << 10
+
 // stallGuard bounds how long one write may stand, so that a client which does
 // not read loses its own link and no goroutine is kept for ever.
 type stallGuard struct {
@@ -94,9 +97,17 @@ type stallGuard struct {
 	stall time.Duration
 }
 
-func (g *stallGuard) Write(b []byte) (int, error) {
-	g.SetWriteDeadline(time.Now().Add(g.stall)) // ignore error: the write tells
-	return g.Conn.Write(b)
+// Write writes piece by piece, each with a time of its own: a slow reader keeps
+// its link as long as it goes on reading.
+func (g *stallGuard) Write(b []byte) (n int, err error) {
+	for {
+		piece := b[n:min(len(b), n+piece)]
+		g.SetWriteDeadline(time.Now().Add(g.stall)) // ignore error: the write tells
+		m, err := g.Conn.Write(piece)
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
 }
 
 func (g *stallGuard) Read(b []byte) (int, error) { return g.in.Read(b) }
@@ -119,7 +130,15 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 	defer context.AfterFunc(ctx, s.close)()
 
 	w := frame.NewWriter(rw)
-	write := w.Write
+	// Nothing can be said any more after a failed write, and the reader may
+	// never notice: a client that does not read need not say anything either.
+	write := func(b []byte) error {
+		err := w.Write(b)
+		if err != nil {
+			s.close()
+		}
+		return err
+	}
 	if s.control && c.cfg.Registry != nil {
 		if err := write([]byte("!registry " + c.cfg.Registry())); err != nil {
 			return err
@@ -128,7 +147,11 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 	defer s.attach(write)()
 
 	var calls sync.WaitGroup
-	defer calls.Wait()
+	defer func() {
+		s.close() // first: it ends the calls that are waited for
+		calls.Wait()
+	}()
+	defer s.close() // nobody waits for what is in flight
 	r := frame.NewReader(rw, c.cfg.MaxMessage)
 	requests := 0
 	for {
@@ -144,6 +167,7 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 			continue
 		case err == io.EOF:
 			if !s.control {
+				s.inputEnded()
 				calls.Wait() // a client that closed its side still reads
 			}
 			return nil
@@ -192,11 +216,7 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 			}
 		}
 		run := s.begin(s.ctx, m, write)
-		answer := func() {
-			if b := run(); b != nil {
-				write(b) // ignore error: the reader finds the link broken
-			}
-		}
+		answer := func() { run(write) }
 		if m.Name() == "initialize" {
 			answer() // in order: what follows meets a session that shook hands
 			continue

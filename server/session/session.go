@@ -45,6 +45,8 @@ type Session struct {
 	version string
 	subs    map[string]bool
 	pending map[string]chan frame.Message // questions, by raw id
+	deaf    chan struct{}                 // closed when no question will be answered any more
+	busy    int                           // requests whose answers are not written yet, listens left out
 	flight  map[string]*call              // requests, by raw id
 
 	// What is told without being asked goes through notes to the stream that
@@ -66,7 +68,7 @@ func (c *Core) newSession(front, bridge string) *Session {
 	s := &Session{
 		core: c, id: c.cfg.Generation + "-" + rand.Text(), peer: peerID(bridge), bridge: bridge, front: front,
 		since: now, seen: now, level: mcp.LoggingLevelError,
-		subs: map[string]bool{}, pending: map[string]chan frame.Message{}, flight: map[string]*call{},
+		deaf: make(chan struct{}), subs: map[string]bool{}, pending: map[string]chan frame.Message{}, flight: map[string]*call{},
 	}
 	s.ctx, s.cancel = context.WithCancel(c.ctx)
 	return s
@@ -88,15 +90,9 @@ func (s *Session) close() {
 func (s *Session) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
-	for _, c := range s.flight {
-		if !c.listen {
-			n++
-		}
-	}
 	return Info{
 		ID: s.peer, Bridge: s.bridge, Client: s.info.Name, Version: s.info.Version, Era: s.version,
-		Front: s.front, Since: s.since, LastSeen: s.seen, InFlight: n, Active: s.active,
+		Front: s.front, Since: s.since, LastSeen: s.seen, InFlight: s.busy, Active: s.active,
 	}
 }
 
@@ -242,13 +238,31 @@ func (s *Session) notified(m frame.Message) {
 	}
 }
 
+// inputEnded ends the listens of a client that will say nothing more, and the
+// questions it cannot answer: its calls are to be waited for, not those.
+func (s *Session) inputEnded() {
+	close(s.deaf)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.flight {
+		if c.listen {
+			c.cancel()
+		}
+	}
+}
+
 // begin puts the request m in flight: on the goroutine that read it, so that a
 // cancellation on the next line finds it. m must not share memory with a
-// reader's buffer. run answers it; nil means that there is nothing to say,
-// because the client took it back.
-func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) error) (run func() []byte) {
+// reader's buffer. run answers it through write, which it does not call when the
+// client took the request back.
+//
+// The id is free again before the answer is written, since the client may use
+// it as soon as it has read that; but the request counts until it is written,
+// or whoever waits for the last one to close would cut its answer off.
+func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) error) (run func(write func([]byte) error)) {
 	s.heard(m)
 	c := &call{Session: s, asked: m, emit: emit, level: mcp.LoggingLevelError, listen: m.Name() == "subscriptions/listen"}
+	c.told.core, c.told.write = s.core, emit
 	if said, ok := frame.Text(frame.Get(m.Params, "_meta", mcp.MetaKeyProtocolVersion)); ok {
 		c.stateless = mcp.IsModernProtocol(said)
 	}
@@ -262,27 +276,41 @@ func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) 
 	if s.flight[key] != nil {
 		s.mu.Unlock()
 		c.cancel()
-		return func() []byte {
-			return frame.Failure(m.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)
+		return func(write func([]byte) error) {
+			write(frame.Failure(m.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)) // ignore error: a broken stream ends its session
 		}
 	}
 	s.flight[key] = c
+	if !c.listen {
+		s.busy++
+	}
 	s.mu.Unlock()
 	if !c.listen {
 		s.core.count(1)
 	}
-	return func() []byte {
+	return func(write func([]byte) error) {
 		defer func() {
 			s.mu.Lock()
-			delete(s.flight, key)
 			s.seen = time.Now()
+			if !c.listen {
+				s.busy--
+			}
 			s.mu.Unlock()
-			c.cancel()
 			if !c.listen {
 				s.core.count(-1)
 			}
 		}()
-		return c.run()
+		reply := c.run()
+		s.mu.Lock()
+		delete(s.flight, key)
+		if c.cancelled {
+			reply = nil
+		}
+		s.mu.Unlock()
+		c.cancel()
+		if reply != nil {
+			write(reply) // ignore error: a broken stream ends its session
+		}
 	}
 }
 
