@@ -714,6 +714,17 @@ func forty(t *testing.T) {
 			return nil
 		})
 	}
+	starts := 0
+	for _, e := range editors {
+		starts += strings.Count(e.log.String(), "starting a server")
+	}
+	log, err := os.ReadFile(filepath.Join(filepath.Dir(c.leasePath()), "server.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taken := bytes.Count(log, []byte("took the lease")); starts != 1 || taken != 1 {
+		t.Errorf("%d servers started, the lease taken %d times", starts, taken)
+	}
 	for _, e := range editors {
 		e.in.Close()
 	}
@@ -1343,6 +1354,31 @@ func TestStreams(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRefused opens a checkout whose policy cannot be read: nobody is served by
+// guesswork, and the client is told which line to mend. The next bridge reads it
+// anew.
+func TestRefused(t *testing.T) {
+	c := accFresh(t)
+	c.policy("  idle_seconds: 900\n  busy_grace: 2\n")
+	e := c.editor()
+	_, err := e.open()
+	if err == nil || !strings.Contains(err.Error(), "policy.yaml") || !strings.Contains(err.Error(), "busy_grace") || !strings.Contains(err.Error(), "3") {
+		t.Fatalf("refused with %v", err)
+	}
+	if pids := c.pids(); len(pids) != 1 {
+		t.Errorf("processes %v; the bridge is %d", pids, e.cmd.Process.Pid)
+	}
+	if _, err := os.Stat(c.leasePath()); !os.IsNotExist(err) {
+		t.Errorf("a lease is there: %v", err)
+	}
+	c.policy("  busy_grace_seconds: 2\n")
+	next := c.editor()
+	next.mustOpen()
+	if s := next.mustServer(); !s.LeaseHolder {
+		t.Errorf("served by %+v", s)
 	}
 }
 
