@@ -49,15 +49,13 @@ type script struct {
 	links []*fakeLink
 	names map[string]string
 
-	findErr  error
-	refuse   error
-	slow     time.Duration
-	deaf     chan struct{}
-	finds    []error
-	ended    bool
-	endErr   error
-	rootsGot []string
-	rootsYes bool
+	findErr error
+	refuse  error
+	slow    time.Duration
+	deaf    chan struct{}
+	finds   []error
+	ended   bool
+	endErr  error
 }
 
 type fakeLink struct {
