@@ -55,6 +55,7 @@ func TestNumbersAndStringsAreDifferentIDs(t *testing.T) {
 				if s := l.answer(left); !strings.Contains(s, "freed left") {
 					t.Error(s)
 				}
+				h.until(t, "both ids free", func() bool { _, n := h.core.Stats(); return n == 0 })
 			}
 		})
 	}

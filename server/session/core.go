@@ -149,16 +149,23 @@ func (c *Core) Run(ctx context.Context) error {
 	}
 }
 
+// errEntered is the only error of enter that is no *Refusal.
+var errEntered = errors.New("a peer under this key is there already")
+
 var (
 	errClosed  = &Refusal{http.StatusServiceUnavailable, "draining", "this server is ending; ask again for the next one"}
 	errTooMany = &Refusal{http.StatusTooManyRequests, "too_many_sessions", "this server has as many sessions as it can take"}
 )
 
 // enter puts s among the sessions and has it admitted. On an error it is out
-// again, and the error is a *Refusal.
+// again, and the error is a *Refusal; errEntered when another is there under
+// the same key.
 func (c *Core) enter(s *Session, key any) error {
 	c.mu.Lock()
 	switch {
+	case key != nil && c.byPeer[key] != nil:
+		c.mu.Unlock()
+		return errEntered
 	case c.closed:
 		c.mu.Unlock()
 		return errClosed

@@ -300,17 +300,23 @@ func (c *Core) peer(r *http.Request) (*Session, error) {
 	if key == nil {
 		key = new(int) // no connection to know it by: a peer of one request
 	}
-	c.mu.Lock()
-	s := c.byPeer[key]
-	c.mu.Unlock()
-	if s != nil {
-		return s, nil
+	for {
+		c.mu.Lock()
+		s := c.byPeer[key]
+		c.mu.Unlock()
+		if s != nil {
+			return s, nil
+		}
+		s = c.newSession(frontHTTP, r.Header.Get(BridgeHeader))
+		err := c.enter(s, key)
+		switch {
+		case err == nil:
+			return s, nil
+		case err != errEntered: // by a request that came beside this one
+			return nil, err
+		}
+		s.cancel()
 	}
-	s = c.newSession(frontHTTP, r.Header.Get(BridgeHeader))
-	if err := c.enter(s, key); err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // exchange answers one request: as JSON, or as a stream once something else
