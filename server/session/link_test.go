@@ -282,6 +282,7 @@ func TestPeersAreDescribed(t *testing.T) {
 	h := settle(t, nil)
 	l := h.link(t)
 	l.greet(everything)
+	h.until(t, "nothing in flight", func() bool { _, n := h.core.Stats(); return n == 0 }) // it counts until it is written
 	p := h.core.Peers()
 	if len(p) != 1 || p[0].ID != "p0123" || p[0].Bridge != "0123abcd-0000" || p[0].Client != "t" || p[0].Version != "7" ||
 		p[0].Era != shaken || p[0].Front != "link" || p[0].Active || p[0].InFlight != 0 {
