@@ -519,6 +519,15 @@ func TestLayer(t *testing.T) {
 	if got := read("majordomus://layer/AGENTS.md", ""); !strings.Contains(got, "# Other rules") {
 		t.Error(got)
 	}
+	// Also one that no list shows.
+	p.write(".ai/repo/AGENTS.md", "# other rules\n")
+	if err := os.Chtimes(filepath.Join(p.root, ".ai/repo/AGENTS.md"), then, then.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	l.hear("notifications/resources/updated", `"majordomus://layer/AGENTS.md"`)
+	if fourth := strings.TrimPrefix(l.hear("!registry "), "!registry "); fourth == third {
+		t.Error("the same fingerprint")
+	}
 	// As it was: the same fingerprint, also for the next server.
 	p.write(".ai/repo/AGENTS.md", "# Rules\n")
 	if err := os.Remove(filepath.Join(p.root, ".ai/repo/new.md")); err != nil {

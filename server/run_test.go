@@ -47,6 +47,43 @@ func TestPublishedWhenReady(t *testing.T) {
 	}
 }
 
+// A listening port that does not answer yet is not an address to give away.
+func TestNotPublishedBeforeItAnswers(t *testing.T) {
+	gate := make(chan struct{})
+	p := prepare(t, func(c *Config) { c.Listener = &shut{c.Listener, gate, make(chan struct{})} })
+	ran := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ran <- p.server.Run(ctx) }()
+	<-p.server.cfg.Listener.(*shut).asked
+	if d := p.folder.Read().Document; d.URL != nil {
+		t.Errorf("published: %s", *d.URL)
+	}
+	close(gate)
+	eventually(t, "published", func() bool { return p.folder.Read().Document.URL != nil })
+	cancel()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+}
+
+// shut accepts nobody before open is closed. asked is closed when there is
+// somebody to accept.
+type shut struct {
+	net.Listener
+	open, asked chan struct{}
+}
+
+func (l *shut) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	select {
+	case <-l.open:
+	default:
+		close(l.asked)
+		<-l.open
+	}
+	return conn, err
+}
+
 func TestLeaseLostBeforeItIsPublished(t *testing.T) {
 	p := prepare(t, nil)
 	if err := os.Remove(p.folder.LeasePath()); err != nil {
@@ -76,10 +113,10 @@ func TestSignal(t *testing.T) {
 
 // A signal leaves the calls in flight the grace, and no more.
 func TestSignalWithACallInFlight(t *testing.T) {
-	p := settle(t, func(c *Config) { c.Policy.BusyGrace = 300 * time.Millisecond })
+	p := settle(t, func(c *Config) { c.Policy.BusyGrace = 1500 * time.Millisecond })
 	l := p.link(bridge)
 	l.shake()
-	l.say(call("1", "majordomus_wait", `{"seconds":0.2,"note":"short"}`))
+	l.say(call("1", "majordomus_wait", `{"seconds":0.7,"note":"short"}`))
 	l.say(call("2", "majordomus_wait", `{"seconds":300,"note":"long"}`))
 	l.hear("!accepted 3")
 	eventually(t, "two calls in flight", func() bool { _, n := p.server.core.Stats(); return n == 2 })
@@ -134,6 +171,31 @@ func TestLoss(t *testing.T) {
 	}
 	if d := time.Since(began); d < p.server.cfg.Policy.BusyGrace {
 		t.Errorf("ended after %v, within the grace", d)
+	}
+}
+
+// The loss is found by whoever comes first, also by letting somebody in.
+func TestLossFoundAtTheDoor(t *testing.T) {
+	for _, knock := range []func(*place) reply{
+		func(p *place) reply { return p.ask("POST", "/mcp", initialize) },
+		func(p *place) reply {
+			return p.ask("GET", "/mcp", "", "Connection", "Upgrade", "Upgrade", "majordomus-frames/1")
+		},
+		func(p *place) reply {
+			return p.ask("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modern+`}}`,
+				"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list")
+		},
+	} {
+		p := settle(t, nil)
+		if err := os.Remove(p.folder.LeasePath()); err != nil {
+			t.Fatal(err)
+		}
+		if r := knock(p); r.status != 409 || r.code() != codeLost || !strings.Contains(r.body, messageLost) {
+			t.Errorf("%d %s", r.status, r.body)
+		}
+		if n, _ := p.server.core.Stats(); n != 0 {
+			t.Errorf("%d are in", n)
+		}
 	}
 }
 
@@ -300,6 +362,21 @@ func TestStop(t *testing.T) {
 	l.hear(`"id":1`, "to its end")
 	if err := p.ended(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whoever is there is told, and is given the time to hear it.
+func TestStopTellsLinks(t *testing.T) {
+	for range 10 {
+		p := settle(t, nil)
+		l := p.link(bridge)
+		l.hear("!registry")
+		p.stop()
+		l.hear("!draining")
+		l.conn.Close()
+		if err := p.ended(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
