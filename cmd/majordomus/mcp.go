@@ -64,13 +64,27 @@ func (a *app) standalone(ctx context.Context) error {
 	runCtx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.Run(runCtx) }() // waited for below
-	err = s.ServeStream(ctx, newStdio(ctx, a.in, a.out), true)
-	cancel()
-	err = errors.Join(err, <-done)
-	if ctx.Err() != nil {
-		return &exitError{code: exitDone} // ended by a signal, as editors do
+	ended := make(chan error, 1)
+	go func() {
+		err := s.ServeStream(ctx, newStdio(ctx, a.in, a.out), true)
+		cancel()
+		ended <- errors.Join(err, <-done)
+	}()
+	select {
+	case err := <-ended:
+		if ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
+		// Ended by a signal, as editors do, which kill 95 ms later. There is no
+		// lease to give up, so that what does not end in time ends with the
+		// process.
+		select {
+		case <-ended:
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	return err
+	return &exitError{code: exitDone}
 }
 
 // stdio is the standard streams as one that can be closed. A read of standard
