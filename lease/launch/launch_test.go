@@ -1,0 +1,150 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"majordomus/lease"
+	"majordomus/lease/checkout"
+)
+
+func TestEnviron(t *testing.T) {
+	got := Environ([]string{
+		"HOME=/h", "PATH=/bin", "LC_ALL=C", "LANG=C", "XDG_STATE_HOME=/s", "https_proxy=http://p", "SSH_AUTH_SOCK=/a",
+		"MAJORDOMUS_LOG=debug", "MAJORDOMUS_LEASE_JUDGED_STALE=0", "CLAUDE_CODE_SESSION_ID=1", "OPENAI_API_KEY=secret",
+		"GIT_DIR=/x", "TERM=xterm", "nonsense", "HOMEX=1",
+	})
+	want := []string{
+		"HOME=/h", "PATH=/bin", "LC_ALL=C", "LANG=C", "XDG_STATE_HOME=/s", "https_proxy=http://p", "SSH_AUTH_SOCK=/a",
+		"MAJORDOMUS_LOG=debug",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("a server gets %q, not %q", got, want)
+	}
+}
+
+func TestTail(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if got := Tail(path, 0); got != "" {
+		t.Errorf("of no file: %q", got)
+	}
+	if err := os.WriteFile(path, []byte("before\n"+strings.Repeat("x", 5000)+"\nlast \xff line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := Tail(path, 7)
+	if !strings.HasSuffix(got, "x\nlast ? line") || len(got) > 2<<10 || strings.Contains(got, "before") {
+		t.Errorf("the tail is %d bytes and ends %q", len(got), got[max(0, len(got)-20):])
+	}
+}
+
+// newLauncher is a launcher of a fresh checkout whose server is the command.
+func newLauncher(t *testing.T, command ...string) *Launcher {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, ".ai"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, ".ai", "manifest.yaml"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkout.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := lease.Open(lease.Config{Checkout: c, Self: lease.StartedAs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return New(Config{Folder: f, Root: root, Command: command, Environ: os.Environ()})
+}
+
+// A server that ends before it serves is known at once, not when the time to
+// join is over, and the end of its log says why.
+func TestAServerThatDies(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the server of this test is a shell")
+	}
+	l := newLauncher(t, "/bin/sh", "-c", "echo no room for me >&2; exit 3")
+	l.cfg.Join = time.Hour
+	_, err := l.Find(context.Background())
+	var failed *StartError
+	if !errors.Is(err, ErrNoServer) || !errors.As(err, &failed) || failed.Err != nil || failed.Tail != "no room for me" {
+		t.Errorf("a dead server is reported as %v", err)
+	}
+}
+
+// Where the program is missing, the shell between says so in the log.
+func TestAServerThatIsMissing(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a shell starts it elsewhere")
+	}
+	l := newLauncher(t, filepath.Join(t.TempDir(), "none"))
+	l.cfg.Join = time.Hour
+	_, err := l.Find(context.Background())
+	if !errors.Is(err, ErrNoServer) || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("a missing server is reported as %v", err)
+	}
+}
+
+// Where no process can be started, this one serves; what it elects is found.
+func TestServedInThisProcess(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it is the missing shell that keeps a process from being started")
+	}
+	l := newLauncher(t, "unused")
+	l.cfg.Root = filepath.Join(l.cfg.Root, "gone") // no process starts in a folder that is not there
+	url := "http://127.0.0.1:1"
+	var asked lease.History
+	l.cfg.InProcess = func(_ context.Context, h lease.History) (lease.Document, error) {
+		asked = h
+		return lease.Document{URL: &url}, nil
+	}
+	found, err := l.Find(context.Background())
+	if err != nil || !found.Started || *found.Document.URL != url || !asked.InProcess {
+		t.Errorf("found %+v, %v; asked with %+v", found, err, asked)
+	}
+}
+
+// The time to join bounds the search, also while a started server neither
+// serves nor ends.
+func TestAServerThatNeverServes(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the server of this test is a shell")
+	}
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip(err)
+	}
+	l := newLauncher(t, "/bin/sh", "-c", "echo $$ > pid; exec sleep 60")
+	l.cfg.Join = 300 * time.Millisecond
+	_, err := l.Find(context.Background())
+	if !errors.Is(err, ErrNoServer) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a server that never serves is reported as %v", err)
+	}
+	var pid int
+	for end := time.Now().Add(5 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if b, err := os.ReadFile(filepath.Join(l.cfg.Root, "pid")); err == nil {
+			for _, c := range strings.TrimSpace(string(b)) {
+				pid = pid*10 + int(c-'0')
+			}
+		}
+	}
+	if pid == 0 {
+		t.Fatal("the server was not started")
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Errorf("the server did not outlive the search: %v", err)
+	}
+}
