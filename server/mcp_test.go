@@ -76,7 +76,7 @@ func TestHealth(t *testing.T) {
 	p.server.cfg.Alone = "opening " + p.root + "/.ai/local/state/mcp: mkdir /home/ann/x y: permission denied; neither /home/ann nor C:\\Users\\ann has .ai"
 	reason := "its executable was replaced: it runs a file of 1 bytes from 2026-01-02T03:04:05Z, now there is one of 2 bytes from 2026-01-02T03:04:06Z"
 	p.server.stale.mu.Lock()
-	p.server.stale.asked, p.server.stale.reason = time.Now().Add(time.Hour), &reason
+	p.server.stale.reason = &reason
 	p.server.stale.mu.Unlock()
 	p.lose()
 	r = p.ask("GET", "/api/v1/health", "")

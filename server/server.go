@@ -220,13 +220,15 @@ func (b *bell) ring() {
 	}
 }
 
-// staleness remembers for half a second whether the code on disk is still the
-// code that runs: every index says so.
+// staleness knows whether the code on disk is still the code that runs. It
+// looks each time it is asked, which is one stat: an editor that starts right
+// after a build must not be told of the moment before. Once replaced stays
+// replaced, also where the old file comes back: this server may have sent
+// somebody to the next one by then.
 type staleness struct {
 	executable lease.ExecutableIdentity
 
 	mu     sync.Mutex
-	asked  time.Time
 	reason *string
 }
 
@@ -234,8 +236,7 @@ type staleness struct {
 func (s *staleness) now() *string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.asked.IsZero() || time.Since(s.asked) >= 500*time.Millisecond {
-		s.asked, s.reason = time.Now(), nil
+	if s.reason == nil {
 		if reason, replaced := lease.ServingReplacedCode(s.executable); replaced {
 			s.reason = &reason
 		}
