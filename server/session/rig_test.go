@@ -158,6 +158,7 @@ func (h *house) tools() {
 			}
 			return text(string(a.Action))
 		case "sampling":
+			//lint:ignore SA1019 2026-11: clients of the older revisions answer it, so it must work
 			a, err := h.mcp.RequestSampling(ctx, mcp.CreateMessageRequest{CreateMessageParams: mcp.CreateMessageParams{MaxTokens: 3}})
 			if err != nil {
 				return nil, err

@@ -315,6 +315,3 @@ func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) 
 }
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
-
-// own returns m with its parts in memory of its own.
-func own(m frame.Message) (frame.Message, error) { return frame.Parse(clone(m.Raw)) }
