@@ -376,3 +376,40 @@ func TestPeersEnterOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A hosted server reads lines: what it is handed is one, however the body was
+// laid out, and its answer is one event however it lays that out.
+func TestHostedServersGetOneLine(t *testing.T) {
+	hosted := &router{got: make(chan string, 1)}
+	h := settle(t, func(c *session.Config) { c.Hosted = hosted })
+	w := h.web(t, shaken)
+	e := eventsOf(t, w.post("{\"jsonrpc\":\"2.0\",\n\"id\": 1.50,\r\n\"method\":\"tools/call\",\"params\":{\"name\":\"hosted\",\n\"n\": 1e2}}"))
+	if s := <-hosted.got; s != `{"jsonrpc":"2.0","id":1.50,"method":"tools/call","params":{"name":"hosted","n":1e2}}` {
+		t.Errorf("handed over: %q", s)
+	}
+	if s := e.must(); s != `{"jsonrpc":"2.0","id":1.50,"result":{"x": 1e2}}` {
+		t.Error(s)
+	}
+	// Lists are added to without a byte of theirs changed.
+	s := w.exchange(`2`, request(`2`, "tools/list", "{}"))
+	if !strings.HasSuffix(s, `,{"name":"hosted", "n":1e2}]}}`) {
+		t.Error(s)
+	}
+}
+
+type router struct{ got chan string }
+
+func (r *router) Route(_ context.Context, _ session.Info, m frame.Message) ([]byte, bool) {
+	if name, _ := frame.Text(frame.Get(m.Params, "name")); name != "hosted" {
+		return nil, false
+	}
+	r.got <- string(m.Raw)
+	return frame.Result(m.ID, []byte(`{"x": 1e2}`)), true
+}
+
+func (r *router) Extra(kind string) [][]byte {
+	if kind != "tools" {
+		return nil
+	}
+	return [][]byte{[]byte(`{"name":"hosted", "n":1e2}`)}
+}

@@ -400,19 +400,19 @@ func TestDrainedIsAnswered(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	h := settle(t, nil)
 	l, w := h.link(t), h.web(t, shaken)
-	l.say(toolCall(stateless, `1`, "block", `"s":"a"`, ""))
-	h.hasBegun(t, "a")
+	l.say(toolCall(stateless, `1`, "stubborn", "", ""))
+	h.hasBegun(t, "stubborn")
 	l.say(listen(`"l"`, `"toolsListChanged":true`))
 	l.has("acknowledged")
 	stream := eventsOf(t, w.do(w.request(context.Background(), "GET", "")))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		resp, err := w.client.Do(w.request(context.Background(), "POST", toolCall(shaken, `1`, "block", `"s":"b"`, "")))
+		resp, err := w.client.Do(w.request(context.Background(), "POST", toolCall(shaken, `1`, "stubborn", "", "")))
 		if err == nil {
 			resp.Body.Close()
 		}
 	})
-	h.hasBegun(t, "b")
+	h.hasBegun(t, "stubborn")
 	h.core.Close()
 	// Both calls have ended by now.
 	for range 2 {

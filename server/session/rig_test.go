@@ -132,6 +132,13 @@ func (h *house) tools() {
 			return text("freed " + r.GetString("s", ""))
 		}
 	})
+	add("stubborn", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		h.began <- "stubborn"
+		<-ctx.Done()
+		time.Sleep(50 * time.Millisecond) // the time it takes to tidy up
+		h.ended <- ctx.Err()
+		return nil, ctx.Err()
+	})
 	add("panic", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("a fault") })
 	add("progress", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		n := r.GetInt("n", 1)
