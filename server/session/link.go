@@ -151,7 +151,6 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 		s.close() // first: it ends the calls that are waited for
 		calls.Wait()
 	}()
-	defer s.close() // nobody waits for what is in flight
 	r := frame.NewReader(rw, c.cfg.MaxMessage)
 	requests := 0
 	for {

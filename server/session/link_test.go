@@ -400,8 +400,8 @@ func TestDrainedIsAnswered(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	h := settle(t, nil)
 	l, w := h.link(t), h.web(t, shaken)
-	l.say(toolCall(stateless, `1`, "stubborn", "", ""))
-	h.hasBegun(t, "stubborn")
+	l.say(toolCall(stateless, `1`, "block", `"s":"a"`, ""))
+	h.hasBegun(t, "a")
 	l.say(listen(`"l"`, `"toolsListChanged":true`))
 	l.has("acknowledged")
 	stream := eventsOf(t, w.do(w.request(context.Background(), "GET", "")))
