@@ -39,7 +39,7 @@ func TestGate(t *testing.T) {
 			}
 			origins := map[string]bool{
 				"": true, "http://" + ours: true, "http://localhost:" + port: true,
-				"null": false, "https://" + ours: false, "http://evil.example": false, "http://localhost": false, "http://" + ours + "/": false,
+				"null": false, "https://" + ours: false, "http://evil.example": false, "http://localhost": false, "http://" + ours + "/": false, ours: false,
 			}
 			keys := map[string]bool{"": false, "Bearer " + p.key: true, "bearer " + p.key: true, "Bearer " + p.key[1:]: false,
 				"Bearer ": false, "Basic " + p.key: false, p.key: false}
