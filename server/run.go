@@ -314,9 +314,9 @@ func (s *Server) farewell() {
 //
 // The layer is polled, not watched. A watch for every folder takes from a
 // limit that editors already exhaust, sees nothing of what is written on the
-// other side of a bind mount or a network, and differs on every system; a walk
-// of a whole layer takes a millisecond or two, and happens only while somebody
-// is there to be told.
+// other side of a bind mount or a network, and differs on every system, which would
+// take another module. A walk of the largest layer there can be takes some ten
+// milliseconds, and happens only while somebody is there to be told.
 func (s *Server) housekeep(ctx context.Context) {
 	tick := time.NewTicker(layerPoll)
 	defer tick.Stop()

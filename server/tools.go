@@ -105,8 +105,8 @@ const schemaWaitIn = `{"type":"object","properties":{` +
 const schemaWaitOut = `{"type":"object","properties":{` +
 	`"because":{"type":"string","enum":["time","board"],"description":"what ended the wait"},` +
 	`"waited_seconds":{"type":"number","minimum":0},` +
-	`"came":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"peers that were not attached at the start"},` +
-	`"went":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"peers that are attached no more"},` +
+	`"came":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"with until board: peers that were not attached at the start"},` +
+	`"went":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"with until board: peers that are attached no more"},` +
 	`"note":{"type":"string","description":"the note, unless it is longer than 65536 bytes; the text of the answer has it in full"}},` +
 	`"required":["because","waited_seconds","came","went"],"additionalProperties":false,` +
 	`"$defs":{"peer":{"type":"object","properties":{"id":{"type":"string"},"client":{"type":"string"}},"required":["id","client"],"additionalProperties":false}}}`
@@ -161,14 +161,20 @@ func (s *Server) callWait(ctx context.Context, r mcp.CallToolRequest) (*mcp.Call
 	}
 
 	began := time.Now()
-	result := waited{Because: until}
-	before := s.attached()
-	if err := s.wait(ctx, time.Duration(seconds*float64(time.Second)), until == "board", before); err != nil {
+	result := waited{Because: "time", Came: []visitor{}, Went: []visitor{}} // listed, so not null
+	board := until == "board"
+	var before map[string]visitor // looked at only where it matters: there may be a thousand
+	if board {
+		before = s.attached()
+	}
+	if err := s.wait(ctx, time.Duration(seconds*float64(time.Second)), board, before); err != nil {
 		return nil, err
 	}
-	result.Came, result.Went = differences(before, s.attached())
-	if len(result.Came)+len(result.Went) == 0 {
-		result.Because = "time"
+	if board {
+		result.Came, result.Went = differences(before, s.attached())
+		if len(result.Came)+len(result.Went) > 0 {
+			result.Because = "board"
+		}
 	}
 	result.Seconds = math.Round(time.Since(began).Seconds()*1000) / 1000
 	text := fmt.Sprintf("waited %v s", result.Seconds)
