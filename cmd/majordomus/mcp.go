@@ -173,11 +173,22 @@ func (a *app) mcp(ctx context.Context) error {
 		Log: log,
 	})
 	<-first
-	f.close()
-	if ctx.Err() != nil {
-		return &exitError{code: exitDone} // ended by a signal, as editors do
+	closed := make(chan struct{})
+	go func() { // waited for below
+		defer close(closed)
+		f.close()
+	}()
+	if ctx.Err() == nil {
+		<-closed
+		return err
 	}
-	return err
+	// Ended by a signal, as editors do, which kill 95 ms later. A server inside
+	// gives its lease up first; what it then waits for ends with the process.
+	select {
+	case <-closed:
+	case <-time.After(50 * time.Millisecond):
+	}
+	return &exitError{code: exitDone}
 }
 
 // finder finds the server for one editor, again and again.
