@@ -151,6 +151,13 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 		s.close() // first: it ends the calls that are waited for
 		calls.Wait()
 	}()
+	// malformed answers what is no message; an answer that is none is dropped.
+	malformed := func(bad *frame.Error) error {
+		if bad.Response {
+			return nil
+		}
+		return write(frame.Failure(bad.ID, bad.Code, bad.Message, nil))
+	}
 	r := frame.NewReader(rw, c.cfg.MaxMessage)
 	requests := 0
 	for {
@@ -158,10 +165,8 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 		var bad *frame.Error
 		switch {
 		case errors.As(err, &bad):
-			if !bad.Response {
-				if err := write(frame.Failure(bad.ID, bad.Code, bad.Message, nil)); err != nil {
-					return err
-				}
+			if err := malformed(bad); err != nil {
+				return err
 			}
 			continue
 		case err == io.EOF:
@@ -189,10 +194,8 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 		}
 		m, err := frame.Parse(clone(line))
 		if errors.As(err, &bad) {
-			if !bad.Response {
-				if err := write(frame.Failure(bad.ID, bad.Code, bad.Message, nil)); err != nil {
-					return err
-				}
+			if err := malformed(bad); err != nil {
+				return err
 			}
 			continue
 		}
