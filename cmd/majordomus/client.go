@@ -62,3 +62,10 @@ func call(ctx context.Context, base, key, method, path string, body, result any)
 	}
 	return nil
 }
+
+// peers asks the server at base how many clients are attached to it.
+func peers(ctx context.Context, base, key string) (int, error) {
+	var state struct{ Peers int }
+	err := call(ctx, base, key, http.MethodGet, "/api/v1/server", nil, &state)
+	return state.Peers, err
+}

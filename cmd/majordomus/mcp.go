@@ -70,15 +70,19 @@ func (a *app) standalone(ctx context.Context) error {
 		cancel()
 		ended <- errors.Join(err, <-done)
 	}()
+	return patiently(ctx, ended)
+}
+
+// patiently waits for what ended tells. After a signal, which is how editors
+// end us and which they follow with a kill 95 ms later, it waits no longer than
+// they do: a lease is given up first, and the rest ends with the process.
+func patiently(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:
 		if ctx.Err() == nil {
 			return err
 		}
 	case <-ctx.Done():
-		// Ended by a signal, as editors do, which kill 95 ms later. There is no
-		// lease to give up, so that what does not end in time ends with the
-		// process.
 		select {
 		case <-ended:
 		case <-time.After(50 * time.Millisecond):
@@ -153,6 +157,7 @@ func (a *app) mcp(ctx context.Context) error {
 		endpoint, firstErr = f.find(ctx, nil)
 	}()
 	taken := false
+	policy := f.policy()
 	err := bridge.Run(ctx, bridge.Config{
 		In: a.in, Out: a.out, ID: newID(),
 		Find: func(ctx context.Context, why error) (bridge.Endpoint, error) {
@@ -168,27 +173,17 @@ func (a *app) mcp(ctx context.Context) error {
 			return f.find(ctx, why)
 		},
 		Roots:      f.roots(),
-		MaxMessage: f.policy().MaxMessageBytes, ProbeTimeout: f.policy().ProbeTimeout,
-		BusyGrace: f.policy().BusyGrace, JoinTimeout: f.policy().JoinTimeout,
+		MaxMessage: policy.MaxMessageBytes, ProbeTimeout: policy.ProbeTimeout,
+		BusyGrace: policy.BusyGrace, JoinTimeout: policy.JoinTimeout,
 		Log: log,
 	})
 	<-first
-	closed := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { // waited for below
-		defer close(closed)
 		f.close()
+		ended <- err
 	}()
-	if ctx.Err() == nil {
-		<-closed
-		return err
-	}
-	// Ended by a signal, as editors do, which kill 95 ms later. A server inside
-	// gives its lease up first; what it then waits for ends with the process.
-	select {
-	case <-closed:
-	case <-time.After(50 * time.Millisecond):
-	}
-	return &exitError{code: exitDone}
+	return patiently(ctx, ended)
 }
 
 // finder finds the server for one editor, again and again.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"majordomus/lease"
+	"majordomus/lease/launch"
 	"majordomus/server"
 )
 
@@ -64,7 +65,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 		return err
 	}
 	defer p.folder.Close() // ignore error: the process ends
-	s, doc, err := a.stand(ctx, p, o, lease.History{JudgedStale: a.getenv("MAJORDOMUS_LEASE_JUDGED_STALE")}, ready, log)
+	s, doc, err := a.stand(ctx, p, o, lease.History{JudgedStale: a.getenv(launch.JudgedStaleVar)}, ready, log)
 	if err != nil {
 		return err
 	}
@@ -246,9 +247,8 @@ func (a *app) stop(ctx context.Context, p place, force bool, wait time.Duration)
 		return r, err
 	}
 	r.Was, r.URL = true, address(f.Document)
-	var state struct{ Peers int }
-	if err := call(ctx, r.URL, key, http.MethodGet, "/api/v1/server", nil, &state); err == nil {
-		r.Editor = state.Peers
+	if n, err := peers(ctx, r.URL, key); err == nil {
+		r.Editor = n
 	}
 	if err := call(ctx, r.URL, key, http.MethodPost, "/api/v1/stop", map[string]bool{"force": force}, nil); err != nil {
 		return r, err

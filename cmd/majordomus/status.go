@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -156,9 +155,10 @@ func look(ctx context.Context, p place) standing {
 		} else if why, yes := d.Executable.Replaced(); yes {
 			s.Stale = why
 		}
-		var state struct{ Peers int }
-		if key, err := p.folder.ReadKey(); err == nil && call(ctx, s.URL, key, http.MethodGet, "/api/v1/server", nil, &state) == nil {
-			s.Peers = &state.Peers
+		if key, err := p.folder.ReadKey(); err == nil {
+			if n, err := peers(ctx, s.URL, key); err == nil {
+				s.Peers = &n
+			}
 		}
 	case lease.NotHolder:
 		s.State, s.Reason = "lost", "the server at this address says that it no longer holds the lease"

@@ -30,6 +30,10 @@ import (
 // output and standard error go to.
 const LogName = "server.log"
 
+// JudgedStaleVar is the environment variable in which a launcher tells the
+// server it starts the token of the lease it has already waited on.
+const JudgedStaleVar = "MAJORDOMUS_LEASE_JUDGED_STALE"
+
 // ErrNoServer is wrapped by every error of Find: this checkout's server cannot
 // be had from here, and the caller serves its client alone and says why.
 var ErrNoServer = errors.New("no shared server")
@@ -216,7 +220,7 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 	}
 	env := Environ(l.cfg.Environ)
 	if v.Action == lease.TakeOver && v.File.Document.Token != "" {
-		env = append(env, "MAJORDOMUS_LEASE_JUDGED_STALE="+v.File.Document.Token)
+		env = append(env, JudgedStaleVar+"="+v.File.Document.Token)
 	}
 	l.history.StartedOwn = true
 	published := func() bool {
@@ -281,7 +285,7 @@ var kept = []string{
 }
 
 // dropped are variables of ours that say something about one process only.
-var dropped = []string{"MAJORDOMUS_LEASE_JUDGED_STALE"}
+var dropped = []string{JudgedStaleVar}
 
 // Environ returns what a started server gets of environ, in its order.
 func Environ(environ []string) []string {
