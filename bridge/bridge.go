@@ -141,7 +141,7 @@ func newBridge(cfg Config) *bridge {
 		state: state{calls: map[string]*call{}, replays: map[string]*call{}, questions: map[string]*question{}, tokens: map[string]*call{}},
 	}
 	b.room = sync.NewCond(&b.mu)
-	b.out = newOutput(cfg.Out, func(err error) {
+	b.out = newOutput(cfg.Out, func() { b.update(b.room.Broadcast) }, func(err error) {
 		b.update(func() { b.end(fmt.Errorf("writing to the client: %w", err)) })
 	})
 	return b
@@ -240,7 +240,7 @@ func (b *bridge) readClient() {
 			return
 		}
 		from := client
-		if r.Ready() && b.unsent() < directBytes {
+		if _, unsent := b.unsent(); unsent < directBytes && r.Ready() {
 			from = clientHasMore
 		}
 		b.unlock(from)
@@ -249,11 +249,13 @@ func (b *bridge) readClient() {
 }
 
 // waitForRoom keeps the client waiting while too much of what it wrote is
-// unsent. It ends: a search ends, and a server that reads nothing is hung.
+// unsent, or too much of what it asked for is unread. It ends: a search ends, a
+// server that reads nothing is hung, and a client that reads nothing has only
+// itself to wait for.
 func (b *bridge) waitForRoom() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for !b.ended && b.unsent() > max(b.cfg.MaxMessage, 16<<20) {
+	for !b.ended && (b.crowded() || b.owed > mostUnread && b.out.stalled()) {
 		b.room.Wait()
 	}
 }

@@ -19,6 +19,7 @@ const (
 // Write.
 type output struct {
 	w      io.Writer
+	moved  func() // a Write has ended that somebody had found going on
 	failed func(error)
 
 	mu      sync.Mutex
@@ -27,12 +28,13 @@ type output struct {
 	buf     []byte
 	spare   []byte
 	writing bool
+	awaited bool
 	closed  bool
 	err     error
 }
 
-func newOutput(w io.Writer, failed func(error)) *output {
-	o := &output{w: w, failed: failed}
+func newOutput(w io.Writer, moved func(), failed func(error)) *output {
+	o := &output{w: w, moved: moved, failed: failed}
 	o.work, o.rest = sync.NewCond(&o.mu), sync.NewCond(&o.mu)
 	return o
 }
@@ -91,6 +93,12 @@ func (o *output) flushLocked() {
 	}
 	o.writing = false
 	o.rest.Broadcast()
+	if o.awaited {
+		o.awaited = false
+		o.mu.Unlock()
+		o.moved()
+		o.mu.Lock()
+	}
 }
 
 // run writes what nobody else does until the output is closed.
@@ -134,6 +142,15 @@ func (o *output) close(ctx context.Context, d, least time.Duration) {
 	o.closed = true
 	o.work.Signal()
 	o.rest.Broadcast()
+}
+
+// stalled reports whether a Write goes on, as it does for as long as the client
+// reads nothing, and has moved called when it has ended.
+func (o *output) stalled() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.awaited = o.writing
+	return o.writing
 }
 
 // stuck reports whether a Write goes on.

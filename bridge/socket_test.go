@@ -503,7 +503,7 @@ func TestASlowClientSlowsItsServer(t *testing.T) {
 }
 
 func TestOutputGivesMemoryBack(t *testing.T) {
-	o := newOutput(io.Discard, func(error) {})
+	o := newOutput(io.Discard, func() {}, func(error) {})
 	for range 3 {
 		o.push(make([]byte, 1<<20))
 		o.push([]byte("{}"))

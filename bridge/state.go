@@ -20,6 +20,13 @@ const (
 	maxSends = 8 // not accepted
 )
 
+// What the client may be ahead: in lines that no server was sent yet, beside
+// their bytes, and in requests whose answers it lets lie.
+const (
+	mostUnsent = 64 << 10
+	mostUnread = 1 << 10
+)
+
 // idleBytes is how much traffic makes it worth giving memory back.
 const idleBytes = 8 << 20
 
@@ -338,13 +345,20 @@ func (b *bridge) expect(l *link, t time.Time) {
 	b.arm(t)
 }
 
-// unsent is how many bytes of the client's wait for a server.
-func (b *bridge) unsent() int64 {
-	n := b.held
+// unsent is how much of the client's waits for a server.
+func (b *bridge) unsent() (lines int, bytes int64) {
+	lines, bytes = len(b.waiting), int64(b.held)
 	for _, l := range b.links {
-		n += l.queued
+		lines += len(l.queue)
+		bytes += int64(l.queued)
 	}
-	return int64(n)
+	return lines, bytes
+}
+
+// crowded reports whether that is too much.
+func (b *bridge) crowded() bool {
+	lines, bytes := b.unsent()
+	return lines > mostUnsent || bytes > max(b.cfg.MaxMessage, 16<<20)
 }
 
 // route sends a line to the server, or has it wait for one.

@@ -122,7 +122,7 @@ func New(cfg Config) (*Server, error) {
 	s.core = session.New(session.Config{
 		MCP: s.mcp, Generation: s.generation,
 		MaxMessage: cfg.Policy.MaxMessageBytes, SessionIdle: cfg.Policy.SessionIdle, ReadTimeout: cfg.Policy.ReadDeadline,
-		Admit: s.admit, Registry: s.registry.current, OnChange: s.changed, Log: cfg.Log,
+		Admit: s.admit, AtOnce: atOnce, Registry: s.registry.current, OnChange: s.changed, Log: cfg.Log,
 	})
 	return s, nil
 }

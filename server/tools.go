@@ -60,6 +60,10 @@ func (s *Server) tools() []mcpserver.ServerTool {
 	}
 }
 
+// atOnce is session.Config.AtOnce. The other tools look at files, and a disk may
+// take its time.
+func atOnce(tool string) bool { return tool == "majordomus_wait" }
+
 const schemaNothing = `{"type":"object","properties":{},"additionalProperties":false}`
 
 const schemaState = `{"type":"object","properties":{` +
@@ -192,6 +196,10 @@ func (s *Server) callWait(ctx context.Context, r mcp.CallToolRequest) (*mcp.Call
 
 // wait waits for d, or until ctx ends, or for a change of the peers.
 func (s *Server) wait(ctx context.Context, d time.Duration, board bool, before map[string]visitor) error {
+	if d <= 0 && !board {
+		return nil
+	}
+	session.Yield(ctx)
 	began := time.Now()
 	over := time.NewTimer(d)
 	defer over.Stop()

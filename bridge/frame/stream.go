@@ -290,44 +290,104 @@ func (f *finder) result() (id []byte, response bool) {
 	return f.id, f.answers && !f.method
 }
 
-// A Writer writes lines, each in one Write. It is safe for concurrent use.
+// A Writer writes lines, whole ones in each Write of its stream. It is safe for
+// concurrent use: what several have to say while a Write goes on goes out with
+// the next.
 type Writer struct {
-	mu  sync.Mutex
-	w   io.Writer
-	buf []byte
-	err error
+	w io.Writer
+
+	mu      sync.Mutex
+	turn    *sync.Cond
+	buf     []byte // to be written
+	spare   []byte
+	batch   int // the number of the Write that buf goes out with
+	done    int // the number of the last Write
+	writing bool
+	held    bool // some of buf is nobody's to wait for
+	err     error
 }
 
 // NewWriter returns a Writer to w.
-func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+func NewWriter(w io.Writer) *Writer {
+	lw := &Writer{w: w, batch: 1}
+	lw.turn = sync.NewCond(&lw.mu)
+	return lw
+}
 
-// Write writes line and a newline in one call of the stream's Write. A newline
-// within the line, which in JSON can only be white space, is written as a
-// space. After the first error every call fails with it, because what follows
-// half a line would be read as part of it.
+// Write writes what is held, line and a newline, and returns when that is done.
+// A newline within the line, which in JSON can only be white space, is written
+// as a space. After the first error every call fails with it, because what
+// follows half a line would be read as part of it.
 func (w *Writer) Write(line []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil {
+	w.addLocked(line)
+	return w.flushLocked()
+}
+
+// Hold has line written together with the next one, or by Flush. What is held
+// beyond a few kilobytes is written at once.
+func (w *Writer) Hold(line []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.addLocked(line)
+	w.held = true
+	if len(w.buf) > smallBuffer {
+		return w.flushLocked()
+	}
+	return w.err
+}
+
+// Flush writes what is held, if anything is.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.held {
 		return w.err
 	}
-	buf := append(w.buf[:0], line...)
-	for i := 0; ; i++ {
-		n := bytes.IndexByte(buf[i:], '\n')
+	return w.flushLocked()
+}
+
+func (w *Writer) addLocked(line []byte) {
+	for w.writing && len(w.buf) > smallBuffer {
+		w.turn.Wait()
+	}
+	at := len(w.buf)
+	w.buf = append(append(w.buf, line...), '\n')
+	for rest := w.buf[at : len(w.buf)-1]; ; {
+		n := bytes.IndexByte(rest, '\n')
 		if n < 0 {
-			break
+			return
 		}
-		i += n
-		buf[i] = ' '
+		rest[n] = ' '
+		rest = rest[n+1:]
 	}
-	buf = append(buf, '\n')
+}
+
+func (w *Writer) flushLocked() error {
+	mine := w.batch
+	for w.writing && w.done < mine {
+		w.turn.Wait()
+	}
+	if w.done >= mine {
+		return w.err
+	}
+	buf := w.buf
+	w.buf, w.spare, w.batch, w.writing = w.spare, nil, w.batch+1, true
+	w.held = false
+	err := w.err
+	if err == nil {
+		w.mu.Unlock()
+		n, e := w.w.Write(buf)
+		w.mu.Lock()
+		if err = e; err == nil && n < len(buf) {
+			err = io.ErrShortWrite
+		}
+	}
 	if cap(buf) <= smallBuffer {
-		w.buf = buf
+		w.spare = buf[:0]
 	}
-	n, err := w.w.Write(buf)
-	if err == nil && n < len(buf) {
-		err = io.ErrShortWrite
-	}
-	w.err = err
+	w.err, w.done, w.writing = err, mine, false
+	w.turn.Broadcast()
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -205,7 +206,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestWriterWritesOneLineInOneWrite(t *testing.T) {
+func TestWriterWritesWholeLines(t *testing.T) {
 	rec := &recorder{}
 	w := NewWriter(rec)
 	var wg sync.WaitGroup
@@ -221,7 +222,12 @@ func TestWriterWritesOneLineInOneWrite(t *testing.T) {
 	}
 	wg.Wait()
 	for _, s := range rec.writes {
-		want[s]--
+		if !strings.HasSuffix(s, "\n") {
+			t.Errorf("half a line was written: %.20q", s)
+		}
+		for line := range strings.Lines(s) {
+			want[line]--
+		}
 	}
 	for s, n := range want {
 		if n != 0 {
@@ -233,6 +239,68 @@ func TestWriterWritesOneLineInOneWrite(t *testing.T) {
 		t.Errorf("newlines within: %q", got)
 	}
 }
+
+// What is said during a Write goes out with the next, and each Write returns
+// when its own line is out.
+func TestWriterGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := make(gate)
+		w := NewWriter(out)
+		done := make(chan string, 10)
+		write := func(line string) {
+			go func() {
+				if err := w.Write([]byte(line)); err != nil {
+					t.Error(err)
+				}
+				done <- line
+			}()
+			synctest.Wait()
+		}
+		write("a")
+		write("b")
+		if err := w.Hold([]byte("c")); err != nil {
+			t.Fatal(err)
+		}
+		write("d")
+		if got := <-out; got != "a\n" {
+			t.Errorf("first %q", got)
+		}
+		synctest.Wait()
+		if len(done) != 1 || <-done != "a" {
+			t.Error("a Write returned before its line was out")
+		}
+		if got := <-out; got != "b\nc\nd\n" {
+			t.Errorf("then %q", got)
+		}
+		synctest.Wait()
+		if len(done) != 2 {
+			t.Errorf("%d of 2 have returned", len(done))
+		}
+		write("e")
+		if err := w.Flush(); err != nil { // nothing is held, so nothing is waited for
+			t.Error(err)
+		}
+		<-out
+	})
+}
+
+func TestWriterHoldsLittle(t *testing.T) {
+	rec := &recorder{}
+	w := NewWriter(rec)
+	held := 0
+	for len(rec.writes) == 0 && held < 1<<20 {
+		_ = w.Hold(make([]byte, 999)) // ignore error: the recorder has none
+		held += 1000
+	}
+	if held > smallBuffer+1000 {
+		t.Errorf("%d bytes were held", held)
+	}
+}
+
+// A gate lets a Write through for each receive.
+type gate chan string
+
+func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
 
 func TestWriterStaysBroken(t *testing.T) {
 	rec := &recorder{err: io.ErrClosedPipe}

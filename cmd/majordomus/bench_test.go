@@ -144,9 +144,19 @@ func BenchmarkStart(b *testing.B) {
 }
 
 // BenchmarkCall reports what one small call costs through bridge, link and
-// server, in calls through a byte mover of the same hops.
+// server, in calls through a byte mover of the same hops: a call of a tool, and
+// a request that mcp-go has little to do for, which is what the way itself costs.
 func BenchmarkCall(b *testing.B) {
 	majordomus, mover := buildFor(b, "."), buildFor(b, "./testdata/bench/mover")
+	for name, line := range map[string]string{
+		"tool": `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"majordomus_wait","arguments":{"seconds":0,"note":"a"}}}` + "\n",
+		"ping": `{"jsonrpc":"2.0","id":7,"method":"ping"}` + "\n",
+	} {
+		b.Run(name, func(b *testing.B) { benchCall(b, majordomus, mover, line) })
+	}
+}
+
+func benchCall(b *testing.B, majordomus, mover, line string) {
 	dir := benchCheckout(b, majordomus)
 	ours := talk(b, dir, majordomus, "mcp")
 	defer ours.end()
@@ -162,7 +172,6 @@ func BenchmarkCall(b *testing.B) {
 	floor := talk(b, dir, mover, "join", strings.TrimSpace(addr))
 	defer floor.end()
 
-	line := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"majordomus_wait","arguments":{"seconds":0,"note":"a"}}}` + "\n"
 	time1 := func(t *talker) float64 {
 		began := time.Now()
 		t.ask(b, line)

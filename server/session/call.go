@@ -31,7 +31,10 @@ type call struct {
 	// same client, or a handshake on the same link, may have said otherwise.
 	stateless bool
 
-	told told // on a listen
+	key    string // in Session.flight
+	double bool   // its id was in flight already
+	yield  func() // has the client's next lines read while this one waits; nil when they are, or once called
+	told   told   // on a listen
 
 	// Guarded by Session.mu.
 	info      mcp.Implementation     // of a stateless request
@@ -466,6 +469,7 @@ func (c *call) question(ctx context.Context, method string, params any) ([]byte,
 		delete(c.pending, id)
 		c.mu.Unlock()
 	}()
+	c.yieldOnce() // the answer is among the lines to be read
 	if err := c.emit(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, p)); err != nil {
 		return nil, fmt.Errorf("asking the client %s: %w", method, err)
 	}

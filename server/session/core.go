@@ -74,6 +74,12 @@ type Config struct {
 	// what is answered. Nil admits everybody.
 	Admit func() error
 
+	// AtOnce names the tools whose calls are answered without waiting for
+	// anything and may run twice. They are run where they were read, which is
+	// faster; a handler that is going to wait after all calls Yield first. Nil
+	// names none.
+	AtOnce func(tool string) bool
+
 	Hosted   Router        // nil: no hosted servers
 	Registry func() string // the fingerprint of what can be listed, for bridges
 	OnChange func()        // the peers or the calls in flight have changed; must not block
@@ -403,6 +409,22 @@ func CallerFrom(ctx context.Context) (Info, bool) {
 		return Info{}, false
 	}
 	return c.Session.Info(), true
+}
+
+// Yield has the next lines of the client read while the caller waits. The
+// handler of a tool that Config.AtOnce names calls it, from the goroutine it was
+// called on, before it waits for anything; nothing happens in any other.
+func Yield(ctx context.Context) {
+	if c, ok := mcpserver.ClientSessionFromContext(ctx).(*call); ok {
+		c.yieldOnce()
+	}
+}
+
+func (c *call) yieldOnce() {
+	if c.yield != nil {
+		c.yield()
+		c.yield = nil
+	}
 }
 
 // Fail is how a handler answers with a JSON-RPC error code of its choice;

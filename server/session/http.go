@@ -336,7 +336,7 @@ func (c *Core) exchange(w http.ResponseWriter, ctx context.Context, s *Session, 
 	}
 	defer c.wg.Done()
 	answered := false
-	s.begin(ctx, m, st.emit)(func(b []byte) error {
+	s.begin(ctx, m, st.emit).answerTo(func(b []byte) error {
 		answered = true
 		c.answer(w, st, b, stateless)
 		return nil

@@ -121,108 +121,228 @@ func hasToken(header, token string) bool {
 	return false
 }
 
+// mostUnread is how many bytes of answers may wait for a client that does not
+// read them, before what it asks next is not read either.
+const mostUnread = 1 << 20
+
+// link is the lines of one Session.
+//
+// They are read by one goroutine at a time, which also runs what is known to be
+// answered at once: handing each request to a goroutine of its own costs two
+// switches of threads, as much as all the rest of a small call. Where such a
+// request is going to wait after all, its handler says so (Yield), and a new
+// goroutine reads on.
+type link struct {
+	core     *Core
+	s        *Session
+	rw       io.ReadWriteCloser
+	r        *frame.Reader
+	w        *frame.Writer
+	requests int            // read so far
+	calls    sync.WaitGroup // and readers, but for the first
+	ended    chan error     // what ended the reading
+
+	mu     sync.Mutex
+	room   *sync.Cond // less is unread
+	unread int        // bytes of answers that are being written
+	broken bool
+}
+
 // serveLink reads lines until the stream ends, and returns when every request
 // that came over it has ended.
 func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser) error {
+	l := &link{core: c, s: s, rw: rw, r: frame.NewReader(rw, c.cfg.MaxMessage), w: frame.NewWriter(rw), ended: make(chan error, 1)}
+	l.room = sync.NewCond(&l.mu)
 	defer s.close()
 	// Whatever ends the session ends the reading.
-	defer context.AfterFunc(s.ctx, func() { rw.Close() })() // ignore error: the reader finds it closed
+	defer context.AfterFunc(s.ctx, l.close)()
 	defer context.AfterFunc(ctx, s.close)()
-
-	w := frame.NewWriter(rw)
-	// Nothing can be said any more after a failed write, and the reader may
-	// never notice: a client that does not read need not say anything either.
-	write := func(b []byte) error {
-		err := w.Write(b)
-		if err != nil {
-			s.close()
-		}
-		return err
-	}
 	if s.control && c.cfg.Registry != nil {
-		if err := write([]byte("!registry " + c.cfg.Registry())); err != nil {
+		if err := l.write([]byte("!registry " + c.cfg.Registry())); err != nil {
 			return err
 		}
 	}
-	defer s.attach(write)()
-
-	var calls sync.WaitGroup
+	defer s.attach(l.write)()
 	defer func() {
 		s.close() // first: it ends the calls that are waited for
-		calls.Wait()
+		l.calls.Wait()
 	}()
-	// malformed answers what is no message; an answer that is none is dropped.
-	malformed := func(bad *frame.Error) error {
-		if bad.Response {
-			return nil
-		}
-		return write(frame.Failure(bad.ID, bad.Code, bad.Message, nil))
+	l.read()
+	err := <-l.ended
+	if err == io.EOF && !s.control {
+		s.inputEnded()
+		l.calls.Wait() // a client that closed its side still reads
 	}
-	r := frame.NewReader(rw, c.cfg.MaxMessage)
-	requests := 0
+	if err == io.EOF || err == errBye {
+		return nil
+	}
+	return err
+}
+
+var errBye = errors.New("the bridge took its leave")
+
+func (l *link) close() {
+	l.rw.Close() // ignore error: the reader finds it closed
+	l.mu.Lock()
+	l.broken = true
+	l.mu.Unlock()
+	l.room.Broadcast()
+}
+
+// sent ends the session when a write failed: nothing can be said any more, and
+// the reader may never notice, as a client that does not read need not say
+// anything either.
+func (l *link) sent(err error) error {
+	if err != nil {
+		l.s.close()
+	}
+	return err
+}
+
+func (l *link) write(b []byte) error {
+	l.mu.Lock()
+	l.unread += len(b)
+	l.mu.Unlock()
+	err := l.w.Write(b)
+	l.mu.Lock()
+	l.unread -= len(b)
+	l.mu.Unlock()
+	l.room.Signal()
+	return l.sent(err)
+}
+
+// hold has b written when the lines that have been read already are dealt with.
+func (l *link) hold(b []byte) error { return l.sent(l.w.Hold(b)) }
+
+// waitForRoom keeps a client waiting that asks and asks and does not read. It
+// ends: a write to a client that reads nothing is bounded, or else that client
+// is the only one there is.
+func (l *link) waitForRoom() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.unread > mostUnread && !l.broken {
+		l.room.Wait()
+	}
+}
+
+// read reads lines until the stream ends, or until another goroutine does it.
+func (l *link) read() {
 	for {
-		line, err := r.Next()
+		if !l.r.Ready() {
+			if err := l.sent(l.w.Flush()); err != nil {
+				l.ended <- err
+				return
+			}
+		}
+		l.waitForRoom()
+		line, err := l.r.Next()
+		replaced := false
+		if err == nil {
+			replaced, err = l.take(line)
+		}
 		var bad *frame.Error
-		switch {
-		case errors.As(err, &bad):
-			if err := malformed(bad); err != nil {
-				return err
-			}
-			continue
-		case err == io.EOF:
-			if !s.control {
-				s.inputEnded()
-				calls.Wait() // a client that closed its side still reads
-			}
-			return nil
-		case err != nil:
-			return err
-		case line[0] == '!':
-			if !s.control {
-				write(frame.Failure(nil, frame.CodeParse, "not JSON", nil)) // ignore error: the next write tells
-				continue
-			}
-			switch strings.TrimSpace(string(line)) {
-			case "!ping":
-				if err := write([]byte("!pong")); err != nil {
-					return err
-				}
-			case "!bye":
-				return nil
-			}
-			continue
-		}
-		m, err := frame.Parse(clone(line))
 		if errors.As(err, &bad) {
-			if err := malformed(bad); err != nil {
-				return err
-			}
-			continue
-		}
-		switch {
-		case m.IsResponse():
-			s.heard(m)
-			s.answered(m)
-			continue
-		case m.IsNotification():
-			s.heard(m)
-			s.notified(m)
-			continue
-		}
-		requests++
-		if s.control {
-			// Before it runs, so that a bridge whose server dies knows
-			// what may have happened and what cannot have.
-			if err := write([]byte("!accepted " + strconv.Itoa(requests))); err != nil {
-				return err
+			err = nil
+			if !bad.Response { // an answer that is none is dropped
+				err = l.write(frame.Failure(bad.ID, bad.Code, bad.Message, nil))
 			}
 		}
-		run := s.begin(s.ctx, m, write)
-		answer := func() { run(write) }
-		if m.Name() == "initialize" {
-			answer() // in order: what follows meets a session that shook hands
-			continue
+		if replaced {
+			return
 		}
-		calls.Go(answer)
+		if err != nil {
+			l.ended <- err
+			return
+		}
 	}
+}
+
+// take takes one line. It reports whether another goroutine reads on.
+func (l *link) take(line []byte) (replaced bool, err error) {
+	s := l.s
+	if line[0] == '!' {
+		if !s.control {
+			return false, &frame.Error{Code: frame.CodeParse, Message: "not JSON"}
+		}
+		switch strings.TrimSpace(string(line)) {
+		case "!ping":
+			return false, l.write([]byte("!pong"))
+		case "!bye":
+			return false, errBye
+		}
+		return false, nil
+	}
+	if s.control && !l.r.Complete() {
+		// Half a line, cut off by the death of the bridge: even where it can be
+		// read it is not what was meant.
+		return false, io.ErrUnexpectedEOF
+	}
+	m, err := frame.Parse(clone(line))
+	switch {
+	case err != nil:
+		return false, err
+	case m.IsResponse():
+		s.heard(m)
+		s.answered(m)
+		return false, nil
+	case m.IsNotification():
+		s.heard(m)
+		s.notified(m)
+		return false, nil
+	}
+	l.requests++
+	atOnce := s.core.atOnce(m)
+	if s.control {
+		// Before it runs, so that a bridge whose server dies knows what may
+		// have happened and what cannot have. What is answered at once does no
+		// harm when it runs twice, so there the word can wait for the answer.
+		say := l.write
+		if atOnce {
+			say = l.hold
+		}
+		if err := say([]byte("!accepted " + strconv.Itoa(l.requests))); err != nil {
+			return false, err
+		}
+	}
+	c := s.begin(s.ctx, m, l.write)
+	if !atOnce {
+		l.calls.Go(func() { c.answerTo(l.write) })
+		return false, nil
+	}
+	c.yield = func() {
+		replaced = true
+		l.calls.Go(func() {
+			// What is held would wait for as long as the handler does.
+			if err := l.sent(l.w.Flush()); err != nil {
+				l.ended <- err
+				return
+			}
+			l.read()
+		})
+	}
+	c.answerTo(func(b []byte) error {
+		if replaced {
+			return l.write(b)
+		}
+		return l.hold(b)
+	})
+	return replaced, nil
+}
+
+// atOnce reports whether m is answered without waiting for anything, and may
+// run twice.
+func (c *Core) atOnce(m frame.Message) bool {
+	switch m.Name() {
+	case "initialize", // in order: what follows meets a session that shook hands
+		"ping", "server/discover", "tools/list", "prompts/list", "resources/templates/list",
+		"logging/setLevel", "resources/subscribe", "resources/unsubscribe":
+		return true
+	case "tools/call":
+		if c.cfg.AtOnce == nil {
+			return false
+		}
+		name, _ := frame.Text(frame.Get(m.Params, "name"))
+		return c.cfg.AtOnce(name)
+	}
+	return false
 }

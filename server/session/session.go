@@ -253,13 +253,8 @@ func (s *Session) inputEnded() {
 
 // begin puts the request m in flight: on the goroutine that read it, so that a
 // cancellation on the next line finds it. m must not share memory with a
-// reader's buffer. run answers it through write, which it does not call when the
-// client took the request back.
-//
-// The id is free again before the answer is written, since the client may use
-// it as soon as it has read that; but the request counts until it is written,
-// or whoever waits for the last one to close would cut its answer off.
-func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) error) (run func(write func([]byte) error)) {
+// reader's buffer.
+func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) error) *call {
 	s.heard(m)
 	c := &call{Session: s, asked: m, emit: emit, level: mcp.LoggingLevelError, listen: m.Name() == "subscriptions/listen"}
 	c.told.core, c.told.write = s.core, emit
@@ -267,50 +262,59 @@ func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) 
 		c.stateless = mcp.IsModernProtocol(said)
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	key := string(m.ID)
+	c.key = string(m.ID)
 	if s.front == frontHTTP && s.key != nil {
 		// Without sessions an id belongs to its own request alone.
-		key = fmt.Sprintf("%s#%p", key, c)
+		c.key = fmt.Sprintf("%s#%p", c.key, c)
 	}
 	s.mu.Lock()
-	if s.flight[key] != nil {
-		s.mu.Unlock()
-		c.cancel()
-		return func(write func([]byte) error) {
-			write(frame.Failure(m.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)) // ignore error: a broken stream ends its session
+	if c.double = s.flight[c.key] != nil; !c.double {
+		s.flight[c.key] = c
+		if !c.listen {
+			s.busy++
 		}
-	}
-	s.flight[key] = c
-	if !c.listen {
-		s.busy++
 	}
 	s.mu.Unlock()
-	if !c.listen {
+	if !c.double && !c.listen {
 		s.core.count(1)
 	}
-	return func(write func([]byte) error) {
-		defer func() {
-			s.mu.Lock()
-			s.seen = time.Now()
-			if !c.listen {
-				s.busy--
-			}
-			s.mu.Unlock()
-			if !c.listen {
-				s.core.count(-1)
-			}
-		}()
-		reply := c.run()
+	return c
+}
+
+// answerTo runs a request that was begun and answers it through write, which it
+// does not call when the client took the request back.
+//
+// The id is free again before the answer is written, since the client may use
+// it as soon as it has read that; but the request counts until it is written,
+// or whoever waits for the last one to close would cut its answer off.
+func (c *call) answerTo(write func([]byte) error) {
+	s := c.Session
+	if c.double {
+		c.cancel()
+		write(frame.Failure(c.asked.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)) // ignore error: a broken stream ends its session
+		return
+	}
+	defer func() {
 		s.mu.Lock()
-		delete(s.flight, key)
-		if c.cancelled {
-			reply = nil
+		s.seen = time.Now()
+		if !c.listen {
+			s.busy--
 		}
 		s.mu.Unlock()
-		c.cancel()
-		if reply != nil {
-			write(reply) // ignore error: a broken stream ends its session
+		if !c.listen {
+			s.core.count(-1)
 		}
+	}()
+	reply := c.run()
+	s.mu.Lock()
+	delete(s.flight, c.key)
+	if c.cancelled {
+		reply = nil
+	}
+	s.mu.Unlock()
+	c.cancel()
+	if reply != nil {
+		write(reply) // ignore error: a broken stream ends its session
 	}
 }
 
