@@ -320,6 +320,7 @@ func (s *Server) farewell() {
 func (s *Server) housekeep(ctx context.Context) {
 	tick := time.NewTicker(layerPoll)
 	defer tick.Stop()
+	again := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -332,6 +333,12 @@ func (s *Server) housekeep(ctx context.Context) {
 		}
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
+			again = 3
+		}
+		if again > 0 {
+			// Not once: what pools hold goes with the second collection, and
+			// those who leave together do not all leave before one tick.
+			again--
 			debug.FreeOSMemory()
 		}
 	}
