@@ -59,9 +59,8 @@ type Checkout struct {
 
 	git git
 
-	policyOnce sync.Once
-	policy     Policy
-	policyErr  error
+	policyMu sync.Mutex
+	policy   *Policy // once it was read without an error
 
 	layerMu sync.Mutex
 	texts   map[string]text // what earlier walks found by reading files

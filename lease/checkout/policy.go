@@ -67,14 +67,23 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// Policy returns what the checkout's policy file says. It is read at the first
-// call and the same ever after. The block "server" is strict: an unknown key or
+// Policy returns what the checkout's policy file says. Once it was read without
+// an error it is the same ever after; after an error the next call looks again,
+// because a process that outlives the mending is to see it. The block "server" is strict: an unknown key or
 // a bad value is a *PolicyError, since a misspelt limit that silently does not
 // hold is found when it is needed. All else in the file belongs to others. No
 // file means the defaults.
 func (c *Checkout) Policy() (Policy, error) {
-	c.policyOnce.Do(func() { c.policy, c.policyErr = readPolicy(c.PolicyFile) })
-	return c.policy, c.policyErr
+	c.policyMu.Lock()
+	defer c.policyMu.Unlock()
+	if c.policy == nil {
+		p, err := readPolicy(c.PolicyFile)
+		if err != nil {
+			return p, err
+		}
+		c.policy = &p
+	}
+	return *c.policy, nil
 }
 
 func readPolicy(path string) (Policy, error) {

@@ -51,7 +51,11 @@ server:
 }
 
 func TestPolicyIsReadOnce(t *testing.T) {
-	c := mustOpen(t, tree(t, map[string]string{".ai/repo/policy.yaml": "server: {idle_seconds: 7}\n"}))
+	c := mustOpen(t, tree(t, map[string]string{".ai/repo/policy.yaml": "server: {idle_seconds: oops}\n"}))
+	if _, err := c.Policy(); err == nil {
+		t.Fatal("oops is a number of seconds")
+	}
+	os.WriteFile(c.PolicyFile, []byte("server: {idle_seconds: 7}\n"), 0o600)
 	for range 2 {
 		if p, err := c.Policy(); err != nil || p.Idle != 7*time.Second {
 			t.Fatal(p, err)
