@@ -72,8 +72,8 @@ func (f *Folder) Key() (string, error) {
 // ReadKey returns the key, or fs.ErrNotExist when none was made yet.
 func (f *Folder) ReadKey() (string, error) { return readKey(f.readable()) }
 
-// RotateKey replaces the key. Servers that run go on with the old one until
-// they are told.
+// RotateKey replaces the key. A server that runs takes the old one until it is
+// told, or asked for a proof, or met by somebody with the new one.
 func (f *Folder) RotateKey() (string, error) {
 	root, err := f.writable()
 	if err != nil {

@@ -110,13 +110,13 @@ func (s *Server) hasKey(r *http.Request) bool {
 	if s.cfg.NoAuth {
 		return true
 	}
-	key := s.key.Load()
 	scheme, offered, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if key == nil || !strings.EqualFold(scheme, "Bearer") {
+	if !strings.EqualFold(scheme, "Bearer") {
 		return false
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(offered)))
-	return subtle.ConstantTimeCompare(sum[:], key.sum[:]) == 1
+	is := func(key *secret) bool { return key != nil && subtle.ConstantTimeCompare(sum[:], key.sum[:]) == 1 }
+	return is(s.key.Load()) || is(s.currentKey())
 }
 
 func refuse(w http.ResponseWriter, status int, code, message string) {

@@ -5,10 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"majordomus/lease"
 )
 
 // TestGate asks for everything by everybody in every state, and compares with
@@ -172,28 +176,72 @@ func TestNoAuth(t *testing.T) {
 	}
 }
 
+// Who rotates the key writes the file first. From then on this server is no
+// stranger to those who read the file, whether or not it is told.
 func TestRotatedKey(t *testing.T) {
-	p := settle(t, nil)
-	fresh, err := p.folder.RotateKey()
-	if err != nil {
-		t.Fatal(err)
+	status := func(p *place, key string) int {
+		return p.ask("GET", "/api/v1/server", "", "Authorization", "Bearer "+key).status
 	}
-	if r := p.ask("GET", "/api/v1/server", "", "Authorization", "Bearer "+fresh); r.status != 401 {
-		t.Errorf("the new key before it is told: %d", r.status)
+	rotate := func(t *testing.T) (p *place, old, fresh string) {
+		p = settle(t, nil)
+		fresh, err := p.folder.RotateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, p.key, fresh
 	}
-	if r := p.ask("POST", "/api/v1/key", ""); r.status != 200 {
-		t.Fatalf("telling: %d %s", r.status, r.body)
+	known := func(t *testing.T, p *place, old, fresh string) {
+		if s := status(p, old); s != 401 {
+			t.Errorf("the old key: %d", s)
+		}
+		if s := status(p, fresh); s != 200 {
+			t.Errorf("the new key: %d", s)
+		}
+		if reply := p.folder.Probe(t.Context(), p.folder.Read().Document); reply.Err != nil || reply.Outcome != lease.Ours {
+			t.Error(reply)
+		}
 	}
-	if r := p.ask("GET", "/api/v1/server", ""); r.status != 401 {
-		t.Errorf("the old key after it was told: %d", r.status)
-	}
-	p.key = fresh
-	if r := p.ask("GET", "/api/v1/server", ""); r.status != 200 {
-		t.Errorf("the new key: %d", r.status)
-	}
-	if reply := p.folder.Probe(t.Context(), p.folder.Read().Document); reply.Err != nil {
-		t.Error(reply.Err)
-	}
+	t.Run("told with the old key", func(t *testing.T) {
+		p, old, fresh := rotate(t)
+		if r := p.ask("POST", "/api/v1/key", ""); r.status != 200 {
+			t.Fatalf("telling: %d %s", r.status, r.body)
+		}
+		known(t, p, old, fresh)
+	})
+	t.Run("told with the new key", func(t *testing.T) {
+		p, old, fresh := rotate(t)
+		p.key = fresh
+		if r := p.ask("POST", "/api/v1/key", ""); r.status != 200 {
+			t.Fatalf("telling: %d %s", r.status, r.body)
+		}
+		known(t, p, old, fresh)
+	})
+	t.Run("met with the new key", func(t *testing.T) {
+		p, old, fresh := rotate(t)
+		if s := status(p, fresh); s != 200 {
+			t.Errorf("the new key: %d", s)
+		}
+		known(t, p, old, fresh)
+	})
+	t.Run("asked for a proof", func(t *testing.T) {
+		p, old, fresh := rotate(t)
+		if reply := p.folder.Probe(t.Context(), p.folder.Read().Document); reply.Err != nil || reply.Outcome != lease.Ours {
+			t.Fatal(reply)
+		}
+		known(t, p, old, fresh)
+	})
+	t.Run("the file is gone", func(t *testing.T) {
+		p, old, _ := rotate(t)
+		if err := os.Remove(filepath.Join(filepath.Dir(p.folder.LeasePath()), "key")); err != nil {
+			t.Fatal(err)
+		}
+		if s := status(p, "wrong"); s != 401 {
+			t.Errorf("a wrong key: %d", s)
+		}
+		if s := status(p, old); s != 200 {
+			t.Errorf("the key it has: %d", s)
+		}
+	})
 }
 
 func TestBodies(t *testing.T) {

@@ -112,7 +112,7 @@ func (s *Server) serveIndex(w http.ResponseWriter, r *http.Request) {
 		}
 		// Also by a server that has lost its lease, or is about to give it
 		// up: only with the proof its word for that is believed.
-		if key := s.key.Load(); key != nil && s.cfg.Tenure != nil {
+		if key := s.currentKey(); key != nil && s.cfg.Tenure != nil {
 			proof = lease.Proof(key.text, nonce[0], s.cfg.Tenure.Token())
 		}
 	}
@@ -187,8 +187,8 @@ func (s *Server) serveStop(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"stopping": true, "peers": peers, "in_flight": calls})
 }
 
-// serveKey reads the key file again. What asks for it was let in by the key
-// that goes.
+// serveKey reads the key file again, so that the old key is worth nothing from
+// then on. It was looked at already if the caller came with the new one.
 func (s *Server) serveKey(w http.ResponseWriter, r *http.Request) {
 	if !s.decode(w, r, &struct{}{}) {
 		return

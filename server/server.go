@@ -147,6 +147,27 @@ func (s *Server) guard() error {
 	return nil
 }
 
+// currentKey is the key as it stands in the file, or the last one while that
+// cannot be read; nil if there never was one. Whoever rotates the key writes the
+// file first and may die before telling this server: until it looked, it would
+// prove itself with the old key, and be taken for a stranger.
+func (s *Server) currentKey() *secret {
+	had := s.key.Load()
+	if s.cfg.Folder == nil {
+		return had
+	}
+	text, err := s.cfg.Folder.ReadKey()
+	if err != nil || had != nil && had.text == text {
+		return had
+	}
+	key := &secret{text, sha256.Sum256([]byte(text))}
+	if !s.key.CompareAndSwap(had, key) {
+		return s.key.Load()
+	}
+	s.log.Info("the key was rotated")
+	return key
+}
+
 func (s *Server) readKey() (secret, error) {
 	if s.cfg.Folder == nil {
 		return secret{}, errors.New("there is no state folder to keep a key in")

@@ -1399,6 +1399,41 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRotatedKey changes the key under a server with a client on it, once by
+// the word that tells the server and once by the file alone: who rotates may die
+// in between. The client goes on, newcomers join the same server.
+func TestRotatedKey(t *testing.T) {
+	c := accFresh(t)
+	e := c.editor()
+	e.mustOpen()
+	first := c.mustLease()
+	for _, rotate := range []func() error{
+		func() error {
+			old := c.key()
+			out, stderr, err := c.run("key", "--rotate")
+			if err == nil && (strings.TrimSpace(out) == old || strings.TrimSpace(out) != c.key()) {
+				err = fmt.Errorf("the key was %q, and is %q of %q", old, c.key(), out)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, stderr)
+			}
+			return nil
+		},
+		func() error { _, err := c.folder().RotateKey(); return err },
+	} {
+		if err := rotate(); err != nil {
+			t.Fatal(err)
+		}
+		e.mustServer()
+		next := c.editor()
+		next.mustOpen()
+		next.mustServer()
+		if now := c.mustLease(); now.Token != first.Token {
+			t.Errorf("the server was replaced: %+v", now)
+		}
+	}
+}
+
 // accStranger answers at an address as the server that was there did, word for
 // word, but for the proof it cannot make; it keeps all that it is sent.
 type accStranger struct {

@@ -33,7 +33,7 @@ given it.`,
 				return err
 			}
 			if rotate {
-				if key, err = a.rotateKey(cmd.Context(), p, key); err != nil {
+				if key, err = a.rotateKey(cmd.Context(), p); err != nil {
 					return err
 				}
 			}
@@ -44,10 +44,10 @@ given it.`,
 	return cmd
 }
 
-// rotateKey writes a new key and has the running server read it, authorised by
-// the old one. A server that cannot be told keeps refusing the new key until
-// it is replaced, so that is an error although the new key is written.
-func (a *app) rotateKey(ctx context.Context, p place, old string) (string, error) {
+// rotateKey writes a new key and has the running server read it. A server that
+// cannot be told takes the old key until somebody comes with the new one, so
+// that is an error although the new key is written.
+func (a *app) rotateKey(ctx context.Context, p place) (string, error) {
 	key, err := p.folder.RotateKey()
 	if err != nil {
 		return "", err
@@ -56,7 +56,7 @@ func (a *app) rotateKey(ctx context.Context, p place, old string) (string, error
 	if f.State != lease.Present || f.Document.URL == nil || p.folder.Probe(ctx, f.Document).Outcome == lease.Refused {
 		return key, nil
 	}
-	if err := call(ctx, *f.Document.URL, old, http.MethodPost, "/api/v1/key", nil, nil); err != nil {
+	if err := call(ctx, *f.Document.URL, key, http.MethodPost, "/api/v1/key", nil, nil); err != nil {
 		return "", fmt.Errorf("the new key is written, but the running server was not told: %w", err)
 	}
 	return key, nil
