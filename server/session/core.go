@@ -103,6 +103,7 @@ type Core struct {
 	byID     map[string]*Session // HTTP sessions, by Mcp-Session-Id
 	byPeer   map[any]*Session    // peers without sessions, by bridge or connection
 	listens  map[*call]struct{}
+	attached int           // sessions whose client is there
 	inFlight int           // requests being answered, listens left out
 	quiet    chan struct{} // closed and replaced when inFlight falls to zero
 }
@@ -135,8 +136,8 @@ func New(cfg Config) *Core {
 	return c
 }
 
-// Run forgets HTTP sessions and peers that have given no sign of life for too
-// long, until ctx ends.
+// Run takes clients over HTTP for departed, and forgets their sessions, when
+// they have given no sign of life for long enough, until ctx ends.
 func (c *Core) Run(ctx context.Context) error {
 	tick := time.NewTicker(max(min(c.cfg.SessionIdle/4, 15*time.Second), 10*time.Millisecond))
 	defer tick.Stop()
@@ -148,8 +149,11 @@ func (c *Core) Run(ctx context.Context) error {
 		}
 		now := time.Now()
 		for _, s := range c.all() {
-			if s.forgotten(now, c.cfg.SessionIdle) {
+			switch departed, forgotten := s.silent(now, c.cfg.SessionIdle); {
+			case forgotten:
 				s.close()
+			case departed:
+				c.attach(s, false)
 			}
 		}
 	}
@@ -180,6 +184,8 @@ func (c *Core) enter(s *Session, key any) error {
 		return errTooMany
 	}
 	c.sessions[s] = struct{}{}
+	s.attached = true
+	c.attached++
 	if key != nil {
 		s.key = key
 		c.byPeer[key] = s
@@ -206,6 +212,10 @@ func (c *Core) leave(s *Session) bool {
 	c.mu.Lock()
 	_, in := c.sessions[s]
 	delete(c.sessions, s)
+	if s.attached {
+		s.attached = false
+		c.attached--
+	}
 	if c.byID[s.id] == s {
 		delete(c.byID, s.id)
 	}
@@ -214,6 +224,25 @@ func (c *Core) leave(s *Session) bool {
 	}
 	c.mu.Unlock()
 	return in
+}
+
+// attach says whether the client of s is there. Its session outlives its going.
+func (c *Core) attach(s *Session, there bool) {
+	c.mu.Lock()
+	_, in := c.sessions[s]
+	changed := in && s.attached != there
+	if changed {
+		s.attached = there
+		if there {
+			c.attached++
+		} else {
+			c.attached--
+		}
+	}
+	c.mu.Unlock()
+	if changed {
+		c.changed()
+	}
 }
 
 func (c *Core) changed() {
@@ -257,10 +286,21 @@ type Info struct {
 	Active   bool      // it has listed or called something, so it is no mere probe
 }
 
-// Peers returns the connected clients, the oldest first.
+// Peers returns the attached clients, the oldest first. A client over HTTP is
+// attached while a request or stream of its is open, and for 90 s after its
+// last one; when the stream for what it did not ask for breaks, it has gone at
+// once.
 func (c *Core) Peers() []Info {
-	var list []Info
-	for _, s := range c.all() {
+	c.mu.Lock()
+	there := make([]*Session, 0, c.attached)
+	for s := range c.sessions {
+		if s.attached {
+			there = append(there, s)
+		}
+	}
+	c.mu.Unlock()
+	list := make([]Info, 0, len(there))
+	for _, s := range there {
 		list = append(list, s.Info())
 	}
 	slices.SortFunc(list, func(a, b Info) int {
@@ -272,12 +312,12 @@ func (c *Core) Peers() []Info {
 	return list
 }
 
-// Stats returns how many peers there are and how many of their requests are
+// Stats returns how many peers are attached and how many of their requests are
 // being answered.
 func (c *Core) Stats() (peers, inFlight int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.sessions), c.inFlight
+	return c.attached, c.inFlight
 }
 
 // Tell sends a control line to every link.

@@ -125,7 +125,11 @@ func (c *Core) get(w http.ResponseWriter, r *http.Request, s *Session) {
 		return // the client has gone
 	}
 	s.streaming(1)
-	defer s.streaming(-1)
+	defer func() {
+		if s.streaming(-1) == 0 {
+			c.attach(s, false)
+		}
+	}()
 	defer s.attach(st.emit)()
 	alive := time.NewTicker(15 * time.Second)
 	defer alive.Stop()
@@ -143,11 +147,17 @@ func (c *Core) get(w http.ResponseWriter, r *http.Request, s *Session) {
 	}
 }
 
-func (s *Session) streaming(by int) {
+// streaming follows the number of the client's open requests, which it returns.
+func (s *Session) streaming(by int) int {
 	s.mu.Lock()
 	s.streams += by
+	n := s.streams
 	s.seen = time.Now()
 	s.mu.Unlock()
+	if by > 0 {
+		s.core.attach(s, true)
+	}
+	return n
 }
 
 func (c *Core) post(w http.ResponseWriter, r *http.Request) {
@@ -188,6 +198,7 @@ func (c *Core) post(w http.ResponseWriter, r *http.Request) {
 			c.exchange(w, context.WithoutCancel(r.Context()), s, m, false)
 		default:
 			s.heard(m)
+			c.attach(s, true)
 			if m.IsResponse() {
 				s.answered(m)
 			} else {

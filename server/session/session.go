@@ -23,16 +23,17 @@ const silence = 90 * time.Second
 
 // Session is one connected client.
 type Session struct {
-	core    *Core
-	id      string // Mcp-Session-Id; carries the generation
-	peer    string
-	bridge  string
-	front   string
-	control bool // control lines are understood
-	key     any  // in Core.byPeer; guarded by Core.mu
-	since   time.Time
-	ctx     context.Context // the session's lifetime; ended by close
-	cancel  context.CancelFunc
+	core     *Core
+	id       string // Mcp-Session-Id; carries the generation
+	peer     string
+	bridge   string
+	front    string
+	control  bool // control lines are understood
+	key      any  // in Core.byPeer; guarded by Core.mu
+	attached bool // its client is there; guarded by Core.mu
+	since    time.Time
+	ctx      context.Context // the session's lifetime; ended by close
+	cancel   context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
@@ -96,16 +97,19 @@ func (s *Session) Info() Info {
 	}
 }
 
-func (s *Session) forgotten(now time.Time, idle time.Duration) bool {
+// silent reports whether the client has been quiet for so long that it has
+// departed, and for so long that its session is forgotten.
+func (s *Session) silent(now time.Time, idle time.Duration) (departed, forgotten bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.front != frontHTTP || s.streams > 0 || len(s.flight) > 0 {
-		return false
+		return false, false
 	}
+	departed = now.Sub(s.seen) >= silence
 	if !s.shaken && s.version != "" { // no session to come back to
-		idle = silence
+		return departed, departed
 	}
-	return now.Sub(s.seen) >= idle
+	return departed, now.Sub(s.seen) >= idle
 }
 
 func (s *Session) shookHands() bool {
