@@ -103,7 +103,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request, open bool) bool {
 // isNew reports whether a request to /mcp is of somebody who would have to be
 // let in, as far as headers tell.
 func (s *Server) isNew(r *http.Request) bool {
-	return (r.Method == http.MethodPost || r.Header.Get("Upgrade") != "") && !s.core.Known(r)
+	return (r.Method == http.MethodPost || session.WantsLink(r)) && !s.core.Known(r)
 }
 
 func (s *Server) hasKey(r *http.Request) bool {

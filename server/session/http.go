@@ -24,6 +24,12 @@ const (
 	protocolHeader = "Mcp-Protocol-Version"
 )
 
+// aliveEvery is how often a stream without words gets a comment. A peer that
+// went without a word shows at a write, and what stands between the two, or a
+// client's own patience with an answer that does not begin (5 minutes in Node),
+// ends what is silent.
+const aliveEvery = 15 * time.Second
+
 type connKey struct{}
 
 // ConnContext is for http.Server.ConnContext: clients of the era without
@@ -49,7 +55,7 @@ func (c *Core) ConnState(conn net.Conn, state http.ConnState) {
 // Known reports whether r is of a client that is already in, judged from its
 // headers. A server that has lost its lease goes on for those and no others.
 func (c *Core) Known(r *http.Request) bool {
-	if r.Header.Get("Upgrade") != "" {
+	if WantsLink(r) {
 		return false
 	}
 	c.mu.Lock()
@@ -69,7 +75,7 @@ func peerKey(r *http.Request) any {
 
 // ServeHTTP is /mcp behind the gate: Streamable HTTP in both eras, and links.
 func (c *Core) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Upgrade") != "" && r.Method == http.MethodGet {
+	if WantsLink(r) {
 		c.upgrade(w, r)
 		return
 	}
@@ -112,8 +118,8 @@ func (c *Core) session(w http.ResponseWriter, r *http.Request) *Session {
 }
 
 // get is the stream for what the client did not ask for. A second one takes
-// the place of the first, which stays open and silent: messages are never
-// split between two.
+// the place of the first, which is silent until the second ends: no message is
+// written to two.
 func (c *Core) get(w http.ResponseWriter, r *http.Request, s *Session) {
 	if !accepts(r, "text/event-stream") {
 		refuse(w, &Refusal{http.StatusNotAcceptable, "not_acceptable", "this stream is text/event-stream"})
@@ -131,7 +137,7 @@ func (c *Core) get(w http.ResponseWriter, r *http.Request, s *Session) {
 		}
 	}()
 	defer s.attach(st.emit)()
-	alive := time.NewTicker(15 * time.Second)
+	alive := time.NewTicker(aliveEvery)
 	defer alive.Stop()
 	for {
 		select {
@@ -139,7 +145,7 @@ func (c *Core) get(w http.ResponseWriter, r *http.Request, s *Session) {
 			return
 		case <-s.ctx.Done():
 			return
-		case <-alive.C: // a peer that went without a word shows at a write
+		case <-alive.C:
 			if st.comment() != nil {
 				return
 			}
@@ -195,7 +201,7 @@ func (c *Core) post(w http.ResponseWriter, r *http.Request) {
 		case s == nil:
 		case m.IsRequest():
 			// In the older era a lost connection does not take a call back.
-			c.exchange(w, context.WithoutCancel(r.Context()), s, m, false)
+			c.exchange(w, r, context.WithoutCancel(r.Context()), s, m, false)
 		default:
 			s.heard(m)
 			c.attach(s, true)
@@ -244,7 +250,7 @@ func (c *Core) postInitialize(w http.ResponseWriter, r *http.Request, m frame.Me
 		return
 	}
 	w.Header().Set(sessionHeader, s.id)
-	c.exchange(w, context.WithoutCancel(r.Context()), s, m, false)
+	c.exchange(w, r, context.WithoutCancel(r.Context()), s, m, false)
 	if !s.shookHands() {
 		s.close() // it was answered with an error
 	}
@@ -302,7 +308,7 @@ func (c *Core) postStateless(w http.ResponseWriter, r *http.Request, m frame.Mes
 	ctx, stop := context.WithCancel(r.Context())
 	defer context.AfterFunc(s.ctx, stop)()
 	defer stop()
-	c.exchange(w, ctx, s, m, true)
+	c.exchange(w, r, ctx, s, m, true)
 }
 
 // peer is the client that r comes from, entered when it is new.
@@ -331,10 +337,13 @@ func (c *Core) peer(r *http.Request) (*Session, error) {
 }
 
 // exchange answers one request: as JSON, or as a stream once something else
-// than the answer has been told.
-func (c *Core) exchange(w http.ResponseWriter, ctx context.Context, s *Session, m frame.Message, stateless bool) {
+// than the answer has been told, or the answer is long in coming.
+func (c *Core) exchange(w http.ResponseWriter, r *http.Request, ctx context.Context, s *Session, m frame.Message, stateless bool) {
 	st := newStream(w, c.cfg.WriteStall)
 	defer st.end()
+	if accepts(r, "text/event-stream") {
+		defer st.keepAlive()()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -349,38 +358,16 @@ func (c *Core) exchange(w http.ResponseWriter, ctx context.Context, s *Session, 
 	answered := false
 	s.begin(ctx, m, st.emit).answerTo(func(b []byte) error {
 		answered = true
-		c.answer(w, st, b, stateless)
-		return nil
+		status := http.StatusOK
+		if stateless {
+			status = statelessStatus(frame.Get(b, "error", "code"))
+		}
+		return st.answer(status, b)
 	})
 	if !answered {
 		// Taken back: an end without an answer, as the protocol has it.
 		st.open() // ignore error: the client has gone
 	}
-}
-
-func (c *Core) answer(w http.ResponseWriter, st *stream, b []byte, stateless bool) {
-	if st.opened() {
-		st.emit(b) // ignore error: the client has gone
-		return
-	}
-	status := http.StatusOK
-	if stateless {
-		status = statelessStatus(frame.Get(b, "error", "code"))
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	// Piece by piece, each with a time of its own: a slow reader is given all
-	// the time that it goes on reading, a dead one is not.
-	for rest := b; len(rest) > 0; {
-		n := min(len(rest), piece)
-		st.rc.SetWriteDeadline(time.Now().Add(st.stall)) // ignore error: not every writer has one
-		if _, err := w.Write(rest[:n]); err != nil {
-			return
-		}
-		rest = rest[n:]
-	}
-	st.rc.Flush()                       // ignore error: as above
-	st.rc.SetWriteDeadline(time.Time{}) // ignore error: as above
 }
 
 func statelessStatus(code []byte) int {
@@ -408,12 +395,6 @@ func newStream(w http.ResponseWriter, stall time.Duration) *stream {
 	return &stream{w: w, rc: http.NewResponseController(w), stall: stall}
 }
 
-func (s *stream) opened() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.events
-}
-
 func (s *stream) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -424,6 +405,10 @@ func (s *stream) open() error {
 func (s *stream) emit(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.eventLocked(b)
+}
+
+func (s *stream) eventLocked(b []byte) error {
 	event := make([]byte, 0, len(b)+32)
 	event = append(append(append(event, "event: message\ndata: "...), b...), "\n\n"...)
 	return s.writeLocked(event)
@@ -435,22 +420,54 @@ func (s *stream) comment() error {
 	return s.writeLocked([]byte(": alive\n\n"))
 }
 
+// answer writes the last message: as the last event, or as the whole answer.
+func (s *stream) answer(status int, b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.events {
+		return s.eventLocked(b)
+	}
+	if s.ended {
+		return io.ErrClosedPipe
+	}
+	s.ended = true
+	s.w.Header().Set("Content-Type", "application/json")
+	s.w.WriteHeader(status)
+	return s.piecesLocked(b)
+}
+
 func (s *stream) writeLocked(b []byte) error {
 	if s.ended {
 		return io.ErrClosedPipe
 	}
-	s.rc.SetWriteDeadline(time.Now().Add(s.stall)) // ignore error: not every writer has one
-	defer s.rc.SetWriteDeadline(time.Time{})       // ignore error: as above
 	if !s.events {
 		s.events = true
 		s.w.Header().Set("Content-Type", "text/event-stream")
 		s.w.Header().Set("Cache-Control", "no-cache")
 		s.w.WriteHeader(http.StatusOK)
 	}
-	if _, err := s.w.Write(b); err != nil {
+	return s.piecesLocked(b)
+}
+
+func (s *stream) piecesLocked(b []byte) error {
+	defer s.rc.SetWriteDeadline(time.Time{}) // ignore error: not every writer has one
+	if _, err := writePieces(s.w, b, s.rc.SetWriteDeadline, s.stall); err != nil {
 		return err
 	}
 	return s.rc.Flush()
+}
+
+// keepAlive makes the answer a stream when it is long in coming, and has a
+// comment written now and then, until the function that it returns is called.
+func (s *stream) keepAlive() (stop func()) {
+	var t *time.Timer
+	t = time.AfterFunc(time.Hour, func() {
+		if s.comment() == nil {
+			t.Reset(aliveEvery)
+		}
+	})
+	t.Reset(aliveEvery) // only now is t there for it
+	return func() { t.Stop() }
 }
 
 // end makes every later emit fail: after the handler has returned, nothing may

@@ -45,6 +45,14 @@ func (c *Core) ServeStream(ctx context.Context, rw io.ReadWriteCloser, p Peer) e
 	return c.serveLink(ctx, s, rw)
 }
 
+// WantsLink reports whether r asks for a link, of whatever version. Offers of
+// other protocols, such as Java's clients make with each request, mean nothing
+// here.
+func WantsLink(r *http.Request) bool {
+	family, _, _ := strings.Cut(Protocol, "/")
+	return r.Method == http.MethodGet && strings.HasPrefix(strings.ToLower(r.Header.Get("Upgrade")), family)
+}
+
 // upgrade makes the connection of r a link.
 func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) || !hasToken(r.Header.Get("Connection"), "upgrade") {
@@ -97,13 +105,16 @@ type stallGuard struct {
 	stall time.Duration
 }
 
-// Write writes piece by piece, each with a time of its own: a slow reader keeps
-// its link as long as it goes on reading.
 func (g *stallGuard) Write(b []byte) (n int, err error) {
+	return writePieces(g.Conn, b, g.SetWriteDeadline, g.stall)
+}
+
+// writePieces writes b piece by piece, each with a time of its own: a slow
+// reader is given all the time that it goes on reading, a dead one is not.
+func writePieces(w io.Writer, b []byte, deadline func(time.Time) error, stall time.Duration) (n int, err error) {
 	for {
-		piece := b[n:min(len(b), n+piece)]
-		g.SetWriteDeadline(time.Now().Add(g.stall)) // ignore error: the write tells
-		m, err := g.Conn.Write(piece)
+		deadline(time.Now().Add(stall)) // ignore error: not every writer has one
+		m, err := w.Write(b[n:min(len(b), n+piece)])
 		if n += m; err != nil || n == len(b) {
 			return n, err
 		}

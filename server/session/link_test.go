@@ -322,18 +322,31 @@ func TestAdmitTakesLinksOutAgain(t *testing.T) {
 	}
 }
 
+// A link of another version is refused in a way that says which there is. What
+// else a client offers to upgrade to (Java's offer HTTP/2 each time) is ignored.
 func TestUpgradeToSomethingElse(t *testing.T) {
 	h := settle(t, nil)
-	r, _ := http.NewRequest("GET", h.http.URL+"/mcp", nil) // ignore error: fixed
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "websocket")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
+	w := h.web(t, shaken)
+	offer := func(protocol, method, message string) *http.Response {
+		ctx, cancel := context.WithCancel(context.Background())
+		t.Cleanup(cancel)
+		r := w.request(ctx, method, message)
+		r.Header.Set("Connection", "Upgrade, HTTP2-Settings")
+		r.Header.Set("Upgrade", protocol)
+		resp := w.do(r)
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Upgrade") != session.Protocol {
+	if resp := offer("majordomus-frames/9", "GET", ""); resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Upgrade") != session.Protocol {
 		t.Error(resp.Status, resp.Header)
+	}
+	for _, protocol := range []string{"h2c", "websocket"} {
+		if resp := offer(protocol, "GET", ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+			t.Error(protocol, resp.Status, resp.Header)
+		}
+		if resp := offer(protocol, "POST", request(`9`, "ping", "{}")); resp.StatusCode != http.StatusOK {
+			t.Error(protocol, resp.Status, resp.Header)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,8 +54,7 @@ type Session struct {
 	// What is told without being asked goes through notes to the stream that
 	// is open at the moment, by one sender at a time: whoever tells never
 	// waits for a client that reads slowly.
-	out     func([]byte) error
-	outID   int
+	outs    []*outlet // open, the one in use last
 	notes   [][]byte
 	sending bool
 	streams int // HTTP streams open
@@ -135,26 +135,27 @@ func (s *Session) notify(line []byte) {
 	s.mu.Unlock()
 }
 
+// An outlet is a stream for what is told without being asked.
+type outlet struct{ write func([]byte) error }
+
 // attach makes out the stream for what is told without being asked, in the
-// place of another, and returns what takes it away again.
+// place of another until what it returns is called.
 func (s *Session) attach(out func([]byte) error) (detach func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.outID++
-	id := s.outID
-	s.out = out
+	o := &outlet{out}
+	s.outs = append(s.outs, o)
 	s.sendNotesLocked()
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.outID == id {
-			s.out = nil
-		}
+		s.outs = slices.DeleteFunc(s.outs, func(x *outlet) bool { return x == o })
+		s.sendNotesLocked()
 	}
 }
 
 func (s *Session) sendNotesLocked() {
-	if s.sending || s.closed || s.out == nil || len(s.notes) == 0 {
+	if s.sending || s.closed || len(s.outs) == 0 || len(s.notes) == 0 {
 		return
 	}
 	// spawn takes Core.mu, which is never held while a Session's is taken.
@@ -162,26 +163,22 @@ func (s *Session) sendNotesLocked() {
 }
 
 func (s *Session) sendNotes() {
-	for {
-		s.mu.Lock()
-		if s.out == nil || len(s.notes) == 0 {
-			s.sending = false
-			s.mu.Unlock()
-			return
-		}
-		out, line := s.out, s.notes[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.outs) > 0 && len(s.notes) > 0 {
+		out, line := s.outs[len(s.outs)-1], s.notes[0]
 		s.notes = s.notes[1:]
 		if len(s.notes) == 0 {
 			s.notes = nil
 		}
 		s.mu.Unlock()
-		if out(line) != nil {
-			s.mu.Lock()
-			s.sending = false
-			s.mu.Unlock()
-			return // ignore error: the stream's reader finds it broken
+		err := out.write(line)
+		s.mu.Lock()
+		if err != nil { // its reader finds it broken; another may not be
+			s.outs = slices.DeleteFunc(s.outs, func(x *outlet) bool { return x == out })
 		}
 	}
+	s.sending = false
 }
 
 // heard notes a sign of life, and what a request says about its client.
