@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -149,15 +150,15 @@ func TestTheOlderStreamTakesOver(t *testing.T) {
 // Each piece of an event has a time of its own, as on a link.
 func TestSteadyReaderKeepsItsStream(t *testing.T) {
 	if testing.Short() {
-		t.Skip("moves 8 MB in small steps")
+		t.Skip("moves 24 MB in small steps")
 	}
-	h := settle(t, func(c *session.Config) { c.WriteStall = 300 * time.Millisecond })
+	h := settle(t, func(c *session.Config) { c.WriteStall = 500 * time.Millisecond })
 	conn, err := net.Dial("tcp", h.http.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	const size = 8 << 20
+	const size = 24 << 20 // sockets hold a good deal of it
 	// Progress makes the answer a stream.
 	message := toolCall(stateless, `1`, "progress echo", `"s":"`+strings.Repeat("x", size)+`"`, `"progressToken":1`)
 	h.mcp.AddTool(mcp.NewTool("progress echo"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -173,7 +174,7 @@ func TestSteadyReaderKeepsItsStream(t *testing.T) {
 	b := make([]byte, 256<<10)
 	for read := 0; read < size; {
 		<-tick.C
-		n, err := conn.Read(b)
+		n, err := io.ReadAtLeast(conn, b, min(len(b), max(1, size-read)))
 		if read == 0 && !strings.Contains(string(b[:n]), "text/event-stream") {
 			t.Fatalf("%.200s", b[:n])
 		}
