@@ -136,7 +136,7 @@ func TestAnswersThatNobodyReadsStopTheReading(t *testing.T) {
 				core := session.New(session.Config{MCP: m, AtOnce: func(tool string) bool { return tool == "echo" }})
 				client, server := net.Pipe()
 				go core.ServeStream(context.Background(), server, session.Peer{Plain: true})
-				const all = 200
+				const all = 80
 				said := 0
 				go func() {
 					big := strings.Repeat("x", 64<<10)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,8 +26,8 @@ func TestClientsOverHTTPDepart(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			return text("done")
 		})
-		changes := 0
-		core := session.New(session.Config{MCP: m, OnChange: func() { changes++ }})
+		var changes atomic.Int64
+		core := session.New(session.Config{MCP: m, OnChange: func() { changes.Add(1) }})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go core.Run(ctx)
@@ -59,10 +60,10 @@ func TestClientsOverHTTPDepart(t *testing.T) {
 		there("after initialize", 1)
 		time.Sleep(89 * time.Second)
 		there("after 89 s", 1)
-		before := changes
+		before := changes.Load()
 		time.Sleep(20 * time.Second)
 		there("after 109 s", 0)
-		if changes == before {
+		if changes.Load() == before {
 			t.Error("nobody is told that the last one has gone")
 		}
 		if code := ask(ctx, "POST", request(`2`, "ping", "{}")); code != http.StatusOK {
