@@ -242,6 +242,64 @@ func TestLockFileIsALinkOut(t *testing.T) {
 	}
 }
 
+// A log is rotated while it is written, and where it cannot be it grows on.
+func TestLogRotates(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	l, err := f.Log("server.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := []byte(strings.Repeat("x", 1<<20-1) + "\n")
+	write := func(n int) {
+		t.Helper()
+		for range n {
+			if n, err := l.Write(line); err != nil || n != len(line) {
+				t.Fatal(n, err)
+			}
+		}
+	}
+	size := func(name string) int64 {
+		info, err := os.Stat(f.LogPath(name))
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	write(11)
+	if now, before := size("server.log"), size("server.log.1"); now != 11<<20 || before != -1 {
+		t.Errorf("after 11 MiB: %d, before %d", now, before)
+	}
+	write(1)
+	if now, before := size("server.log"), size("server.log.1"); now != 1<<20 || before != 11<<20 {
+		t.Errorf("after 12 MiB: %d, before %d", now, before)
+	}
+	// Somebody else rotates it, or removes it: what comes next is not lost.
+	if err := os.Remove(f.LogPath("server.log")); err != nil {
+		t.Fatal(err)
+	}
+	write(11)
+	if now := size("server.log"); now != 1<<20 {
+		t.Errorf("after it was removed and filled: %d", now)
+	}
+	again, err := f.Log("server.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.size != 1<<20 {
+		t.Errorf("one that goes on counts %d", again.size)
+	}
+	if err := os.Mkdir(f.LogPath("server.log.1")+"x", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(f.LogPath("server.log.1")), os.Rename(f.LogPath("server.log.1")+"x", f.LogPath("server.log.1"))); err != nil {
+		t.Fatal(err)
+	}
+	write(11) // in its way is a folder
+	if now := size("server.log"); now != 12<<20 {
+		t.Errorf("one that cannot be rotated: %d", now)
+	}
+}
+
 func TestOpenLog(t *testing.T) {
 	f := newTestFolder(t, newCheckout(t), patient)
 	say := func(s string) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // maxLog is how large a log may be when it is opened; a larger one becomes the
@@ -44,6 +45,54 @@ func (f *Folder) OpenLog(name string) (*os.File, error) {
 		return nil, fmt.Errorf("opening a log: %w", err)
 	}
 	return h, nil
+}
+
+// A Log is a log file that does not outgrow 10 MiB for long: when it has, what
+// is written next goes to a new one (OpenLog).
+type Log struct {
+	folder *Folder
+	name   string
+
+	mu   sync.Mutex
+	file *os.File
+	size int64 // of the file, or what was written since it could not be rotated
+}
+
+// Log opens a log file in the state folder for appending. It is open for as
+// long as the process lives.
+func (f *Folder) Log(name string) (*Log, error) {
+	l := &Log{folder: f, name: name}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	file, err := l.folder.OpenLog(l.name)
+	if err != nil {
+		return err
+	}
+	if l.file != nil {
+		l.file.Close() // ignore error: it is written to no more
+	}
+	l.file, l.size = file, 0
+	if info, err := file.Stat(); err == nil && info.Size() <= maxLog {
+		l.size = info.Size()
+	}
+	return nil
+}
+
+// Write writes p in one Write of the file.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.size > maxLog && l.open() != nil {
+		l.size = 0 // the log grows on, and is tried again later
+	}
+	n, err := l.file.Write(p)
+	l.size += int64(n)
+	return n, err
 }
 
 // LogPath is where OpenLog puts the log of that name.

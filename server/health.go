@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,11 +28,13 @@ type check struct {
 type finding struct {
 	Message string `json:"message"`
 	Remedy  string `json:"remedy"`
+	fatal   bool   // somebody is not served for it
 }
 
 const (
 	statusOK   = "ok"
 	statusWarn = "warn"
+	statusFail = "fail"
 )
 
 // health looks at everything anew.
@@ -43,11 +46,16 @@ func (s *Server) health() report {
 	}}
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		c.Status = statusOK
-		if len(c.Findings) > 0 {
-			c.Status, r.Status = statusWarn, statusWarn
-		} else {
-			c.Findings = []finding{} // not null
+		switch {
+		case len(c.Findings) == 0:
+			c.Status, c.Findings = statusOK, []finding{} // not null
+		case slices.ContainsFunc(c.Findings, func(f finding) bool { return f.fatal }):
+			c.Status, r.Status = statusFail, statusFail
+		default:
+			c.Status = statusWarn
+			if r.Status == statusOK {
+				r.Status = statusWarn
+			}
 		}
 	}
 	return r
@@ -60,25 +68,25 @@ func (s *Server) checkServer() []finding {
 	}
 	if s.lost() {
 		list = append(list, finding{
-			"this server no longer holds the lease of its checkout: what it says is about a process that was replaced, and the server of the checkout is another one",
-			"start again through the launcher (majordomus mcp) to reach the current one; bridges do so by themselves, and this server ends with its last session",
+			Message: "this server no longer holds the lease of its checkout: what it says is about a process that was replaced, and the server of the checkout is another one",
+			Remedy:  "start again through the launcher (majordomus mcp) to reach the current one; bridges do so by themselves, and this server ends with its last session",
 		})
 	} else if s.reason() != "" {
 		list = append(list, finding{
-			"this server is ending and lets nobody new in",
-			"start again through the launcher (majordomus mcp) to reach the next one; bridges do so by themselves",
+			Message: "this server is ending and lets nobody new in",
+			Remedy:  "start again through the launcher (majordomus mcp) to reach the next one; bridges do so by themselves",
 		})
 	}
 	if s.cfg.Alone != "" {
 		list = append(list, finding{
-			"this client is served alone, without the other editors of the checkout: " + s.pathless(s.cfg.Alone),
-			"remove the cause and restart the editor's MCP server; majordomus doctor tells more",
+			Message: "this client is served alone, without the other editors of the checkout: " + s.pathless(s.cfg.Alone),
+			Remedy:  "remove the cause and restart the editor's MCP server",
 		})
 	}
 	if why := s.registry.failing(); why != "" {
 		list = append(list, finding{
-			"the layer cannot be read, so what is listed of it may be out of date: " + why,
-			"see that the checkout's shared folder can be read by this account",
+			Message: "the layer cannot be read, so what is listed of it may be out of date: " + why,
+			Remedy:  "see that the checkout's shared folder can be read by this account",
 		})
 	}
 	return list
@@ -90,7 +98,10 @@ func (s *Server) checkLease() []finding {
 		if s.cfg.Alone == "" || s.cfg.Folder == nil {
 			return nil // it never held one, and need not
 		}
-		return []finding{{"this server holds no lease: " + s.holder(), "remove what keeps this client from being served with the others"}}
+		return []finding{{
+			Message: "this server holds no lease: " + s.holder(),
+			Remedy:  "remove what keeps this client from being served with the others",
+		}}
 	}
 	var list []finding
 	_, err := t.IsOwn()
@@ -99,12 +110,23 @@ func (s *Server) checkLease() []finding {
 	s.mu.Unlock()
 	switch {
 	case err != nil:
-		list = append(list, finding{unreadable(err), "nothing is lost by it; until it can be read nobody new is let in. See what keeps server.json in the state folder from being read"})
+		list = append(list, finding{
+			Message: unreadable(err),
+			Remedy:  "nothing is lost by it; until it can be read nobody new is let in. See what keeps server.json in the state folder from being read",
+			fatal:   true,
+		})
 	case t.Lost():
-		list = append(list, finding{"the lease is not this server's: " + s.holder(), "majordomus status shows who serves the checkout"})
+		list = append(list, finding{
+			Message: "the lease is not this server's: " + s.holder(),
+			Remedy:  "majordomus status shows who serves the checkout",
+		})
 	}
 	if trouble != "" {
-		list = append(list, finding{"the address is not published yet: " + trouble, "end the process that holds server.lock in the state folder, if it hangs"})
+		list = append(list, finding{
+			Message: "the address is not published yet: " + trouble,
+			Remedy:  "end the process that holds server.lock in the state folder, if it hangs",
+			fatal:   true,
+		})
 	}
 	return list
 }
@@ -134,8 +156,8 @@ func (s *Server) holder() string {
 func (s *Server) checkExecutable() []finding {
 	if why := s.stale.now(); why != nil {
 		return []finding{{
-			"this server runs code that is no longer on disk: " + *why,
-			"nothing need be done: the next editor that starts replaces it. majordomus serve stop does so now",
+			Message: "this server runs code that is no longer on disk: " + *why,
+			Remedy:  "nothing need be done: the next editor that starts replaces it. majordomus serve stop does so now",
 		}}
 	}
 	return nil

@@ -58,7 +58,7 @@ func TestUnreadableLease(t *testing.T) {
 	if r.status != 503 || x.LeaseHolder == nil || *x.LeaseHolder || x.Error == nil || x.Error.Code != codeUnreadable || x.RepositoryID != p.checkout.ID {
 		t.Errorf("index: %d %s", r.status, r.body)
 	}
-	if !strings.Contains(health.body, `{"id":"lease","status":"warn"`) || !strings.Contains(health.body, "too many open files") || strings.Contains(health.body, p.root) {
+	if !strings.Contains(health.body, `{"id":"lease","status":"fail"`) || !strings.Contains(health.body, "too many open files") || strings.Contains(health.body, p.root) {
 		t.Errorf("health: %s", health.body)
 	}
 	for name, r := range map[string]reply{"ready": ready, "somebody new": fresh} {

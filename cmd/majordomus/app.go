@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -66,14 +67,33 @@ func wrongWords(err error) error {
 	return &exitError{exitWords, err}
 }
 
+// sink is a stream that can be led elsewhere while it is written to.
+type sink struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
+func (s *sink) to(w io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.w = w
+}
+
 // app is one run of the program: its streams, its environment and the flags
 // that every command has.
 type app struct {
-	in       io.Reader
-	out, err io.Writer
-	environ  []string
-	getenv   func(string) string
-	started  lease.ExecutableIdentity
+	in      io.Reader
+	out     io.Writer
+	err     *sink
+	environ []string
+	getenv  func(string) string
+	started lease.ExecutableIdentity
 
 	root   string // --root
 	format string // --format

@@ -24,7 +24,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), endSignals...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process as if we were not here
 	a := &app{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		in: os.Stdin, out: os.Stdout, err: &sink{w: os.Stderr},
 		environ: os.Environ(), getenv: os.Getenv, started: started,
 	}
 	os.Exit(a.run(ctx, os.Args[1:]))

@@ -65,6 +65,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 		return err
 	}
 	defer p.folder.Close() // ignore error: the process ends
+	if o.detached {
+		a.logTo(p.folder, log)
+	}
 	s, doc, err := a.stand(ctx, p, o, lease.History{JudgedStale: a.getenv(launch.JudgedStaleVar)}, ready, log)
 	if err != nil {
 		return err
@@ -75,6 +78,17 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 		})
 	}
 	return s.Run(ctx)
+}
+
+// logTo has what is logged from now on rotated. A launcher's file, which is what
+// standard error is until then, grows for as long as the server lives.
+func (a *app) logTo(f *lease.Folder, log *slog.Logger) {
+	l, err := f.Log(launch.LogName)
+	if err != nil {
+		log.Warn("the log will not be rotated", "err", err)
+		return
+	}
+	a.err.to(l)
 }
 
 // stand stands for election and returns the server to run, or nil and the

@@ -159,7 +159,7 @@ func TestSteadyReaderKeepsItsStream(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(64 << 10) // ignore error: then more is held
-	const size = 10 << 20 // the sending socket holds some of it
+	const size = 10 << 20                       // the sending socket holds some of it
 	// Progress makes the answer a stream.
 	message := toolCall(stateless, `1`, "progress echo", `"s":"`+strings.Repeat("x", size)+`"`, `"progressToken":1`)
 	h.mcp.AddTool(mcp.NewTool("progress echo"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
