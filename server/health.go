@@ -80,7 +80,7 @@ func (s *Server) checkServer() []finding {
 	if s.cfg.Alone != "" {
 		list = append(list, finding{
 			Message: "this client is served alone, without the other editors of the checkout: " + s.pathless(s.cfg.Alone),
-			Remedy:  "remove the cause and restart the editor's MCP server",
+			Remedy:  "remove the cause. A client that was kept from its checkout's server joins it by itself within some minutes; any other does when its editor restarts it",
 		})
 	}
 	if why := s.registry.failing(); why != "" {

@@ -1399,6 +1399,44 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestBackTogether takes away what kept a client from the shared server, under
+// the client: it comes back without a restart, and no call of its fails.
+func TestBackTogether(t *testing.T) {
+	c := accFresh(t)
+	c.policy("  join_timeout_seconds: 1\n") // it tries after 4 of these
+	local := filepath.Join(c.root, ".ai", "local")
+	if err := os.WriteFile(local, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := c.editor()
+	e.mustOpen()
+	if s := e.mustServer(); s.Alone == "" {
+		t.Fatalf("not alone: %+v", s)
+	}
+	if err := os.Remove(local); err != nil {
+		t.Fatal(err)
+	}
+	accPoll(t, 20*time.Second, "the client must come back", func() error {
+		s, err := e.server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Alone != "" {
+			return fmt.Errorf("alone: %s", s.Alone)
+		}
+		return nil
+	})
+	other := c.editor()
+	other.mustOpen()
+	if one, two := e.mustServer(), other.mustServer(); one.URL == "" || one.Generation != two.Generation {
+		t.Errorf("they are apart: %+v and %+v", one, two)
+	}
+	// Its own server has ended with that: nothing is tried any more.
+	if said := e.log.String(); strings.Count(said, "no longer serving this client alone") != 1 {
+		t.Errorf("said: %s", said)
+	}
+}
+
 // TestRotatedKey changes the key under a server with a client on it, once by
 // the word that tells the server and once by the file alone: who rotates may die
 // in between. The client goes on, newcomers join the same server.

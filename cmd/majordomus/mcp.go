@@ -198,6 +198,8 @@ type finder struct {
 	place    place // opened; folder nil until it could be
 	launcher *launch.Launcher
 	said     string // the address last printed
+	apart    func() // ends the server that serves this client alone; nil when none does
+	trying   bool   // to bring the client back from there
 }
 
 // hinted settles which checkout this editor means, from the words, the current
@@ -241,27 +243,36 @@ func (f *finder) find(ctx context.Context, why error) (bridge.Endpoint, error) {
 	if f.checkout == nil {
 		return f.alone(f.outside)
 	}
+	e, err := f.shared(ctx)
+	var policy *checkout.PolicyError
+	switch {
+	case err == nil:
+		f.together()
+		return e, nil
+	case ctx.Err() != nil:
+		return e, ctx.Err()
+	case errors.As(err, &policy):
+		return e, err
+	}
+	return f.alone(err)
+}
+
+// shared finds the checkout's server or brings one about.
+func (f *finder) shared(ctx context.Context) (bridge.Endpoint, error) {
 	if f.place.folder == nil {
 		p, err := f.app.open(f.checkout, f.log, lease.Open)
 		f.place = p
-		var policy *checkout.PolicyError
-		if errors.As(err, &policy) {
-			return bridge.Endpoint{}, err
-		}
 		if err != nil {
-			return f.alone(err)
+			return bridge.Endpoint{}, err
 		}
 		f.launcher = f.app.launcher(p, f.log, f.inner.elect(f.app, p, f.log))
 	}
 	found, err := f.launcher.Find(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return bridge.Endpoint{}, ctx.Err()
-		}
-		return f.alone(err)
+		return bridge.Endpoint{}, err
 	}
 	if found.Document.URL == nil {
-		return f.alone(errors.New("the server that was found has no address"))
+		return bridge.Endpoint{}, errors.New("the server that was found has no address")
 	}
 	f.say(*found.Document.URL)
 	e := bridge.Endpoint{URL: *found.Document.URL}
@@ -288,8 +299,54 @@ func (f *finder) alone(why error) (bridge.Endpoint, error) {
 	if p.Checkout == nil {
 		p.Checkout, p.policy = f.checkout, f.policy()
 	}
-	open, err := f.inner.alone(f.app, p, text, f.log)
-	return bridge.Endpoint{Open: open}, err
+	open, end, err := f.inner.alone(f.app, p, text, f.log)
+	if err != nil {
+		return bridge.Endpoint{}, err
+	}
+	f.together() // a client that is served alone once more
+	f.apart = end
+	if f.checkout != nil && !f.trying {
+		f.trying = true
+		f.inner.wg.Go(func() { f.comeBack(p.policy.JoinTimeout) })
+	}
+	return bridge.Endpoint{Open: open}, nil
+}
+
+// together ends the server that serves this client alone, if one does: its link
+// is told, and the next search is for the shared one.
+func (f *finder) together() {
+	if f.apart != nil {
+		f.apart()
+		f.apart = nil
+	}
+}
+
+// comeBack brings a client that is served alone back to the others once what
+// kept it apart is gone. An editor would have to be restarted for that, and
+// nobody would think of it. A try takes as long as any search, so tries are few.
+func (f *finder) comeBack(join time.Duration) {
+	for pause := 4 * join; ; pause = min(2*pause, 10*time.Minute) {
+		select {
+		case <-f.inner.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		f.mu.Lock()
+		if f.apart != nil {
+			if _, err := f.shared(f.inner.ctx); err == nil {
+				f.log.Info("no longer serving this client alone")
+				f.together()
+			} else {
+				f.log.Debug("still serving this client alone", "because", err)
+			}
+		}
+		f.trying = f.apart != nil
+		over := !f.trying
+		f.mu.Unlock()
+		if over {
+			return
+		}
+	}
 }
 
 // roots is asked with the client's roots where nothing else told the checkout.

@@ -321,17 +321,20 @@ func (in *inner) elect(a *app, p place, log *slog.Logger) func(context.Context, 
 	}
 }
 
-// alone serves one client without lease or port, and says why.
-func (in *inner) alone(a *app, p place, why string, log *slog.Logger) (func(context.Context) (io.ReadWriteCloser, error), error) {
+// alone serves one client without lease or port, and says why. end has the
+// server answer what is in flight and send its client elsewhere.
+func (in *inner) alone(a *app, p place, why string, log *slog.Logger) (open func(context.Context) (io.ReadWriteCloser, error), end func(), err error) {
 	s, err := server.New(server.Config{
 		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Idle: -1,
 		Version: programVersion(), Executable: a.started, Alone: why, Log: log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	ctx, end := context.WithCancel(in.ctx)
 	in.wg.Go(func() {
-		if err := s.Run(in.ctx); err != nil {
+		defer end()
+		if err := s.Run(ctx); err != nil {
 			log.Error("serving one client alone", "err", err)
 		}
 	})
@@ -339,5 +342,5 @@ func (in *inner) alone(a *app, p place, why string, log *slog.Logger) (func(cont
 		ours, theirs := net.Pipe()
 		in.wg.Go(func() { s.ServeStream(in.ctx, theirs, false) }) // ignore error: the bridge sees the end of its side
 		return ours, nil
-	}, nil
+	}, end, nil
 }
