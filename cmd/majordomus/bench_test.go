@@ -45,6 +45,16 @@ func benchCheckout(b *testing.B, majordomus string) string {
 	return dir
 }
 
+// run is what the program prints, without the end of the line.
+func run(b *testing.B, program string, args ...string) string {
+	b.Helper()
+	out, err := exec.Command(program, args...).Output()
+	if err != nil {
+		b.Fatalf("%v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 func stopServer(b *testing.B, majordomus, dir string) {
 	b.Helper()
 	if msg, err := exec.Command(majordomus, "serve", "stop", "--force", "--root", dir).CombinedOutput(); err != nil {
@@ -149,7 +159,7 @@ func BenchmarkStart(b *testing.B) {
 func BenchmarkCall(b *testing.B) {
 	majordomus, mover := buildFor(b, "."), buildFor(b, "./testdata/bench/mover")
 	for name, line := range map[string]string{
-		"tool": `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"majordomus_wait","arguments":{"seconds":0,"note":"a"}}}` + "\n",
+		"tool": smallCall + "\n",
 		"ping": `{"jsonrpc":"2.0","id":7,"method":"ping"}` + "\n",
 	} {
 		b.Run(name, func(b *testing.B) { benchCall(b, majordomus, mover, line) })
@@ -263,16 +273,7 @@ func BenchmarkSessions(b *testing.B) {
 	var added, left float64
 	for b.Loop() {
 		dir := benchCheckout(b, majordomus)
-		out, err := exec.Command(majordomus, "serve", "ensure", "--root", dir).Output()
-		if err != nil {
-			b.Fatal(err)
-		}
-		url := strings.TrimSpace(string(out))
-		raw, err := exec.Command(majordomus, "key", "--root", dir).Output()
-		if err != nil {
-			b.Fatal(err)
-		}
-		key := strings.TrimSpace(string(raw))
+		url, key := credentials(b, majordomus, dir)
 		pid := serverPID(b, dir)
 		before := pss(b, pid)
 

@@ -1,21 +1,31 @@
 // Mover moves bytes over the hops of a bridge and its server and does nothing
 // else: the floor for what a call through them can cost.
 //
-//	mover serve        echoes each line of each connection; prints its address
+//	mover serve [N]    answers each line with itself, or with N bytes; prints its address
 //	mover join ADDR    carries lines between the standard streams and ADDR
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
 )
 
 func main() {
 	switch os.Args[1] {
 	case "serve":
+		var answer []byte
+		if len(os.Args) > 2 {
+			n, err := strconv.Atoi(os.Args[2])
+			if err != nil {
+				panic(err)
+			}
+			answer = append(bytes.Repeat([]byte("a"), n), '\n')
+		}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			panic(err)
@@ -27,27 +37,35 @@ func main() {
 			if err != nil {
 				panic(err)
 			}
-			go copyLines(c, c)
+			go copyLines(c, c, answer)
 		}
 	case "join":
 		c, err := net.Dial("tcp", os.Args[2])
 		if err != nil {
 			panic(err)
 		}
-		go copyLines(os.Stdout, c)
-		copyLines(c, os.Stdin)
+		go copyLines(os.Stdout, c, nil)
+		copyLines(c, os.Stdin, nil)
 	}
 }
 
-func copyLines(w io.Writer, r io.Reader) {
+// copyLines copies what comes as soon as it comes, or answers each line.
+func copyLines(w io.Writer, r io.Reader, answer []byte) {
 	for b := bufio.NewReaderSize(r, 64<<10); ; {
 		line, err := b.ReadSlice('\n')
+		if answer != nil {
+			if err == nil {
+				line = answer
+			} else {
+				line = nil
+			}
+		}
 		if len(line) > 0 {
 			if _, err := w.Write(line); err != nil {
 				return
 			}
 		}
-		if err != nil {
+		if err != nil && err != bufio.ErrBufferFull {
 			return
 		}
 	}
