@@ -230,8 +230,10 @@ func (b *bridge) readClient() {
 		}
 		var bad *frame.Error
 		switch {
+		case err == nil && len(line) >= largeLine:
+			b.fromClient(r.Keep(line), true)
 		case err == nil:
-			b.fromClient(line)
+			b.fromClient(line, false)
 		case errors.As(err, &bad):
 			b.malformed(bad)
 		default:

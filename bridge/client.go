@@ -42,8 +42,9 @@ func repeatable(method string) bool {
 	return strings.HasSuffix(method, "/list")
 }
 
-// fromClient takes one line of the client's.
-func (b *bridge) fromClient(line []byte) {
+// fromClient takes one line of the client's, which is ours to keep, or else
+// valid until the next is read.
+func (b *bridge) fromClient(line []byte, ours bool) {
 	b.passed += len(line)
 	m, err := frame.Parse(line)
 	var bad *frame.Error
@@ -51,6 +52,9 @@ func (b *bridge) fromClient(line []byte) {
 	case errors.As(err, &bad):
 		b.malformed(bad)
 	case m.IsRequest():
+		if !ours {
+			m.Raw = bytes.Clone(m.Raw)
+		}
 		b.request(m)
 	case m.IsNotification():
 		b.notification(m)
@@ -84,7 +88,7 @@ func (b *bridge) request(m frame.Message) {
 	}
 	b.seq++
 	c := &call{
-		id: string(m.ID), method: m.Name(), line: bytes.Clone(m.Raw), seq: b.seq,
+		id: string(m.ID), method: m.Name(), line: m.Raw, seq: b.seq,
 		token: string(frame.Get(m.Params, "_meta", "progressToken")),
 	}
 	c.safe = repeatable(c.method)

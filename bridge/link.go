@@ -170,6 +170,7 @@ func (b *bridge) start(l *link) {
 // readLink hands on what a server writes until the stream ends.
 func (b *bridge) readLink(l *link) {
 	r := frame.NewReader(l, b.cfg.MaxMessage)
+	r.Reuse(&b.large)
 	for {
 		line, err := r.Next()
 		b.mu.Lock()
@@ -193,9 +194,11 @@ func (b *bridge) readLink(l *link) {
 			b.fromServer(l, line)
 		}
 		b.unlock(server)
-		if !r.Ready() {
+		if large := len(line) >= largeLine; large || !r.Ready() {
 			l.handing.Store(true)
-			b.out.flush()
+			if !b.out.flush() && large {
+				r.Keep(line) // it is being written still, and the end has come
+			}
 			l.handing.Store(false)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 const (
 	keptBytes = 64 << 10 // of a buffer at rest
 	fullBytes = 1 << 20  // unwritten, at which whoever flushes waits
+	largeLine = 64 << 10 // from here on a line is not copied
 )
 
 // output writes lines to the client. Lines are pushed under the bridge's mutex,
@@ -25,12 +26,21 @@ type output struct {
 	mu      sync.Mutex
 	work    *sync.Cond // run has something to do
 	rest    *sync.Cond // less is unwritten
+	ahead   []batch    // to be written before buf
 	buf     []byte
+	size    int // of all that
+	lent    int // how many batches are not ours, the one being written among them
 	spare   []byte
 	writing bool
 	awaited bool
 	closed  bool
 	err     error
+}
+
+// A batch is what goes into one Write.
+type batch struct {
+	lines []byte
+	lent  bool
 }
 
 func newOutput(w io.Writer, moved func(), failed func(error)) *output {
@@ -39,54 +49,79 @@ func newOutput(w io.Writer, moved func(), failed func(error)) *output {
 	return o
 }
 
+// push has line written, with a newline behind it. A large one is not copied if
+// the newline is there already (frame.Reader): nobody may change it until flush
+// has returned true.
 func (o *output) push(line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.err == nil && !o.closed {
-		o.buf = append(append(o.buf, line...), '\n')
+	if o.err != nil || o.closed {
+		return
 	}
+	n := len(line)
+	o.size += n + 1
+	if n < largeLine || n == cap(line) || line[:n+1][n] != '\n' {
+		o.buf = append(append(o.buf, line...), '\n')
+		return
+	}
+	if len(o.buf) > 0 {
+		o.ahead = append(o.ahead, batch{lines: o.buf})
+		o.buf = nil
+	}
+	o.ahead = append(o.ahead, batch{lines: line[:n+1], lent: true})
+	o.lent++
 }
 
 // kick has what was pushed written by output's own goroutine.
 func (o *output) kick() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.buf) > 0 && !o.writing {
+	if o.size > 0 && !o.writing {
 		o.work.Signal()
 	}
 }
 
 // flush writes what was pushed, or leaves it to whoever is writing now; then it
 // waits while there is too much of it, which is how a slow client slows the
-// server down.
-func (o *output) flush() {
+// server down, or a line in it that is not ours. It reports whether there is
+// none any more: where the client reads nothing, one may be in use for ever.
+func (o *output) flush() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.flushLocked()
-	for o.writing && len(o.buf) > fullBytes && !o.closed {
+	for o.writing && (o.size > fullBytes || o.lent > 0) && !o.closed {
 		o.rest.Wait()
 	}
+	return o.lent == 0
 }
 
 func (o *output) flushLocked() {
-	if o.writing || o.err != nil || len(o.buf) == 0 {
+	if o.writing || o.err != nil || o.size == 0 {
 		return
 	}
 	o.writing = true
-	for len(o.buf) > 0 && o.err == nil {
-		batch := o.buf
-		o.buf, o.spare = o.spare[:0], nil
+	for o.size > 0 && o.err == nil {
+		next := batch{lines: o.buf}
+		if len(o.ahead) > 0 {
+			next, o.ahead = o.ahead[0], o.ahead[1:]
+		} else {
+			o.buf, o.spare, o.ahead = o.spare[:0], nil, nil
+		}
+		o.size -= len(next.lines)
 		o.mu.Unlock()
-		n, err := o.w.Write(batch)
-		if err == nil && n < len(batch) {
+		n, err := o.w.Write(next.lines)
+		if err == nil && n < len(next.lines) {
 			err = io.ErrShortWrite
 		}
 		if err != nil {
 			o.failed(err)
 		}
 		o.mu.Lock()
-		if cap(batch) <= keptBytes {
-			o.spare = batch[:0]
+		switch {
+		case next.lent:
+			o.lent--
+		case cap(next.lines) <= keptBytes:
+			o.spare = next.lines[:0]
 		}
 		o.err = err
 		o.rest.Broadcast()
@@ -106,7 +141,7 @@ func (o *output) run() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
-		for !o.closed && (len(o.buf) == 0 || o.writing || o.err != nil) {
+		for !o.closed && (o.size == 0 || o.writing || o.err != nil) {
 			o.work.Wait()
 		}
 		if o.closed {
@@ -136,7 +171,7 @@ func (o *output) close(ctx context.Context, d, least time.Duration) {
 			t.Reset(least)
 		}
 	})()
-	for !late && o.err == nil && (o.writing || len(o.buf) > 0) {
+	for !late && o.err == nil && (o.writing || o.size > 0) {
 		o.rest.Wait()
 	}
 	o.closed = true

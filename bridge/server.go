@@ -203,7 +203,7 @@ func (b *bridge) answered(l *link, m frame.Message) {
 		b.moves = 0
 	}
 	b.trouble, b.failures = time.Time{}, 0
-	refused := m.Error != nil || string(frame.Get(m.Result, "isError")) == "true" && c.changes.key != ""
+	refused := m.Error != nil || c.changes.key != "" && string(frame.Get(m.Result, "isError")) == "true"
 	if refused && c.undo != nil {
 		c.undo()
 	}

@@ -40,6 +40,7 @@ type bridge struct {
 	out    *output
 	wake   chan struct{} // watch has a new appointment
 	wg     sync.WaitGroup
+	large  sync.Pool // buffers for large lines of servers'
 
 	mu    sync.Mutex // before output.mu
 	room  *sync.Cond // something was sent

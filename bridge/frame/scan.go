@@ -236,25 +236,28 @@ func digits(b []byte, i int) int {
 	return i
 }
 
+// stops has the high bit of a byte set if one of the first eight bytes of b up
+// to it is below 0x20, a quote or a backslash. It may be set in bytes behind the
+// first such one without reason.
+func stops(b []byte) uint64 {
+	const ones = 0x0101010101010101
+	w := binary.LittleEndian.Uint64(b)
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return (w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash
+}
+
 // skipString returns the end of the string whose quote is at i, and whether it
 // has escapes in it. Eight bytes at a time where none of them needs a look: the
 // bulk of a large message is text.
 func skipString(b []byte, i int) (end int, escaped, ok bool) {
-	const (
-		ones  = 0x0101010101010101
-		highs = 0x8080808080808080
-	)
+	const highs = 0x8080808080808080
 	for i++; i < len(b); {
+		for i+32 <= len(b) && (stops(b[i:])|stops(b[i+8:])|stops(b[i+16:])|stops(b[i+24:]))&highs == 0 {
+			i += 32
+		}
 		if i+8 <= len(b) {
-			w := binary.LittleEndian.Uint64(b[i:])
-			quote := w ^ ones*'"'
-			slash := w ^ ones*'\\'
-			// The high bit of a byte of this is set if one of the bytes
-			// up to it is below 0x20, a quote or a backslash. It may be set
-			// in bytes behind the first such one without reason, which the
-			// slow path sorts out.
-			hit := (w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash
-			if hit&highs == 0 {
+			if stops(b[i:])&highs == 0 {
 				i += 8
 				continue
 			}

@@ -15,9 +15,14 @@ const DefaultLimit = 64 << 20
 // its memory.
 const smallBuffer = 8 << 10
 
+// largeLine is from where on a Writer writes a line as it is, without its
+// newline and what is held.
+const largeLine = 64 << 10
+
 // A Reader cuts a stream into lines. It skips blank lines, and strips a byte
 // order mark at the beginning and the carriage returns at line ends. Only
-// newline ends a line; U+2028 does not.
+// newline ends a line; U+2028 does not. The newline is the byte behind the line
+// and within its capacity, where nothing was stripped.
 //
 // It holds at most one line, of at most limit bytes, and gives the memory of a
 // large one back with the next call. It is not safe for concurrent use.
@@ -33,6 +38,8 @@ type Reader struct {
 	capped finder
 	cut    bool // within a line past the limit
 	full   bool // the last line ended with a newline
+	at     int  // where in buf the last line begins
+	pool   *sync.Pool
 }
 
 // NewReader returns a Reader of r. A limit of zero or less means DefaultLimit.
@@ -42,6 +49,10 @@ func NewReader(r io.Reader, limit int64) *Reader {
 	}
 	return &Reader{r: r, limit: limit}
 }
+
+// Reuse has large buffers taken from p and put back there, as *[]byte: one after
+// the other they would be garbage faster than it is collected.
+func (r *Reader) Reuse(p *sync.Pool) { r.pool = p }
 
 // Next returns the next line without its end; it is valid until the next call.
 // At the end of the stream it returns the rest, if any, as a line, and then
@@ -56,7 +67,10 @@ func (r *Reader) Next() ([]byte, error) {
 		}
 		if !r.begun {
 			r.begun = true
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			if mark := []byte("\ufeff"); bytes.HasPrefix(line, mark) {
+				line = line[len(mark):]
+				r.at += len(mark)
+			}
 		}
 		line = bytes.TrimRight(line, "\r")
 		if int64(len(line)) > r.limit {
@@ -68,6 +82,22 @@ func (r *Reader) Next() ([]byte, error) {
 			return line, nil
 		}
 	}
+}
+
+// Keep makes line, the one that Next returned last, the caller's for good: the
+// Reader goes on in another buffer.
+func (r *Reader) Keep(line []byte) []byte {
+	end := r.at + len(line)
+	behind := end
+	if r.full && r.buf[end] == '\n' {
+		behind++
+	}
+	line = r.buf[r.at:end:behind]
+	rest := r.buf[r.start:r.end]
+	r.buf = make([]byte, max(smallBuffer, len(rest)))
+	copy(r.buf, rest)
+	r.start, r.seen, r.end = 0, 0, len(rest)
+	return line
 }
 
 // Complete reports whether the line returned last was ended by a newline. A
@@ -102,7 +132,8 @@ func (r *Reader) line() ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(r.buf[r.seen:r.end], '\n'); i >= 0 {
 			at := r.seen + i
-			line := r.buf[r.start:at:at]
+			line := r.buf[r.start : at : at+1]
+			r.at = r.start
 			r.start, r.seen, r.full = at+1, at+1, true
 			if r.cut {
 				r.cut, r.begun = false, true
@@ -121,6 +152,7 @@ func (r *Reader) line() ([]byte, error) {
 		}
 		if r.err != nil {
 			rest := r.buf[r.start:r.end:r.end]
+			r.at = r.start
 			r.start, r.seen, r.full = r.end, r.end, false
 			switch {
 			case r.cut:
@@ -141,6 +173,10 @@ func (r *Reader) release() {
 	if len(r.buf) > smallBuffer && rest <= smallBuffer/2 {
 		small := make([]byte, smallBuffer)
 		copy(small, r.buf[r.start:r.end])
+		if r.pool != nil {
+			large := r.buf
+			r.pool.Put(&large)
+		}
 		r.buf, r.start, r.seen, r.end = small, 0, 0, rest
 	} else if rest == 0 {
 		r.start, r.seen, r.end = 0, 0, 0
@@ -156,7 +192,15 @@ func (r *Reader) fill() {
 			// At least double, or a long line would be copied over and over;
 			// never much past the limit.
 			size := max(smallBuffer, int(min(2*int64(len(r.buf)), r.limit+smallBuffer)))
-			grown := make([]byte, size)
+			var grown []byte
+			if r.pool != nil && size > 64<<10 {
+				if large, ok := r.pool.Get().(*[]byte); ok && len(*large) >= size && int64(len(*large)) <= r.limit+smallBuffer {
+					grown = *large
+				}
+			}
+			if grown == nil {
+				grown = make([]byte, size)
+			}
 			copy(grown, r.buf[r.start:r.end])
 			r.buf = grown
 		}
@@ -290,7 +334,7 @@ func (f *finder) result() (id []byte, response bool) {
 	return f.id, f.answers && !f.method
 }
 
-// A Writer writes lines, whole ones in each Write of its stream. It is safe for
+// A Writer writes lines. It is safe for
 // concurrent use: what several have to say while a Write goes on goes out with
 // the next.
 type Writer struct {
@@ -314,15 +358,50 @@ func NewWriter(w io.Writer) *Writer {
 	return lw
 }
 
-// Write writes what is held, line and a newline, and returns when that is done.
+// Write writes what is held, line and a newline, and returns when that is done:
+// in one Write of the stream, but for lines over 64 KiB, which are not copied.
 // A newline within the line, which in JSON can only be white space, is written
 // as a space. After the first error every call fails with it, because what
 // follows half a line would be read as part of it.
 func (w *Writer) Write(line []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(line) > largeLine && bytes.IndexByte(line, '\n') < 0 {
+		return w.largeLocked(line)
+	}
 	w.addLocked(line)
 	return w.flushLocked()
+}
+
+// largeLocked writes a line that is not worth a copy.
+func (w *Writer) largeLocked(line []byte) error {
+	for {
+		if err := w.flushLocked(); err != nil { // what is held goes before it
+			return err
+		}
+		if !w.writing {
+			break
+		}
+		w.turn.Wait()
+	}
+	w.writing = true
+	w.mu.Unlock()
+	err := writeAll(w.w, line)
+	if err == nil {
+		err = writeAll(w.w, []byte{'\n'})
+	}
+	w.mu.Lock()
+	w.err, w.writing = err, false
+	w.turn.Broadcast()
+	return err
+}
+
+func writeAll(w io.Writer, b []byte) error {
+	n, err := w.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	return err
 }
 
 // Hold has line written together with the next one, or by Flush. What is held
@@ -365,6 +444,9 @@ func (w *Writer) addLocked(line []byte) {
 }
 
 func (w *Writer) flushLocked() error {
+	if len(w.buf) == 0 {
+		return w.err
+	}
 	mine := w.batch
 	for w.writing && w.done < mine {
 		w.turn.Wait()
@@ -378,11 +460,8 @@ func (w *Writer) flushLocked() error {
 	err := w.err
 	if err == nil {
 		w.mu.Unlock()
-		n, e := w.w.Write(buf)
+		err = writeAll(w.w, buf)
 		w.mu.Lock()
-		if err = e; err == nil && n < len(buf) {
-			err = io.ErrShortWrite
-		}
 	}
 	if cap(buf) <= smallBuffer {
 		w.spare = buf[:0]
