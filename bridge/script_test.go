@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -18,7 +19,7 @@ import (
 	"majordomus/bridge/frame"
 )
 
-// A script is one run of a bridge between a client and the servers that it
+// A script (testdata/scripts) is one run of a bridge between a client and the servers that it
 // finds one after the other, line by line, in fake time:
 //
 //	c> LINE        the client writes a line
@@ -56,7 +57,12 @@ type script struct {
 	finds   []error
 	ended   bool
 	endErr  error
+
+	got    string // what the last expectation met
+	record []byte // with -update: the script as it should have been
 }
+
+var update = flag.Bool("update", false, "rewrite what the scripts expect")
 
 type fakeLink struct {
 	conn  net.Conn
@@ -159,18 +165,37 @@ func runScript(t *testing.T, text string, options ...func(*Config, *script)) *sc
 			s.ended, s.endErr = true, err
 			s.mu.Unlock()
 		}()
-		for n, line := range strings.Split(text, "\n") {
+		for n, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+			full := line
 			line = strings.TrimSpace(line)
 			if line == "" || strings.HasPrefix(line, "#") {
+				s.note(full)
 				continue
 			}
 			synctest.Wait()
-			if err := s.step(line); err != nil {
-				t.Errorf("line %d: %s\n%v", n, line, err)
+			if *update && !isExpectation(line) {
+				s.note(s.unexpected()...)
+			}
+			s.got = ""
+			err := s.step(line)
+			switch who, _, _ := strings.Cut(line, " "); {
+			case err == nil:
+				s.note(full)
+			case *update && isExpectation(line):
+				if s.got != "" {
+					s.note(who + " " + s.got)
+				}
+			default:
+				t.Errorf("line %d: %s\n%v", n+1, line, err)
+			}
+			if t.Failed() {
 				break
 			}
 		}
 		synctest.Wait()
+		if *update {
+			s.note(s.unexpected()...)
+		}
 		if !t.Failed() {
 			if err := s.rest(""); err != nil {
 				t.Errorf("at the end: %v", err)
@@ -200,13 +225,44 @@ func runScript(t *testing.T, text string, options ...func(*Config, *script)) *sc
 	return s
 }
 
+// note adds to the record.
+func (s *script) note(lines ...string) {
+	for _, line := range lines {
+		s.record = append(append(s.record, line...), '\n')
+	}
+}
+
+// isExpectation reports whether a line says what is to be received.
+func isExpectation(line string) bool {
+	who, _, _ := strings.Cut(line, " ")
+	return strings.HasSuffix(who, "<")
+}
+
+// unexpected takes what was received and not expected.
+func (s *script) unexpected() (lines []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.toCli {
+		lines = append(lines, "c< "+string(line))
+	}
+	s.toCli = nil
+	for i, l := range s.links {
+		for _, line := range l.got {
+			l.seen = true
+			lines = append(lines, fmt.Sprintf("%d< %s", i+1, line))
+		}
+		l.got = nil
+	}
+	return lines
+}
+
 var ownID = regexp.MustCompile(`\$[a-z]+`)
 
 // step does one step, or tells what is wrong.
 func (s *script) step(line string) error {
 	who, rest, _ := strings.Cut(line, " ")
-	if n := strings.TrimRight(who, "<>"); n != who && n != "c" && strings.HasSuffix(who, "<") || who == "c<" {
-		return s.expect(n, rest)
+	if isExpectation(line) {
+		return s.expect(strings.TrimSuffix(who, "<"), rest)
 	}
 	if !strings.HasSuffix(who, ">") {
 		if err := s.rest(line); err != nil {
@@ -327,7 +383,7 @@ func (s *script) expect(who, want string) error {
 		return errors.New("nothing came" + s.held())
 	}
 	got := string((*queue)[0])
-	*queue = (*queue)[1:]
+	*queue, s.got = (*queue)[1:], got
 	pattern := regexp.QuoteMeta(want)
 	if prefix, part, ok := strings.Cut(want, "~"); ok {
 		pattern = regexp.QuoteMeta(prefix) + ".*" + regexp.QuoteMeta(part) + ".*"
