@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -144,6 +145,13 @@ func (c *call) answer(resp mcp.JSONRPCMessage) []byte {
 			b, err := encode(r.Error.Data)
 			if err == nil {
 				data = b
+			}
+		}
+		if code := r.Error.Code; data == nil && c.asked.Name() == "resources/read" && (code == mcp.RESOURCE_NOT_FOUND || code == mcp.INVALID_PARAMS) {
+			// The protocol wants the resource named; mcp-go names it in the message only.
+			uri := frame.Get(c.asked.Params, "uri")
+			if _, ok := frame.Text(uri); ok {
+				data = slices.Concat([]byte(`{"uri":`), uri, []byte("}"))
 			}
 		}
 		return frame.Failure(id, r.Error.Code, r.Error.Message, data)

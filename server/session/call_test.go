@@ -253,6 +253,17 @@ func TestHandlersChooseTheirCode(t *testing.T) {
 	})
 }
 
+// A resource that nobody has is named in the error's data, as written.
+func TestResourcesThatAreNotThereAreNamed(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *house, e end, era string) {
+		code := map[string]string{shaken: "-32002", stateless: "-32602"}[era]
+		got := []byte(e.exchange(`1`, request(`1`, "resources/read", params(era, `"uri":"x://<é>\u003c"`, ""))))
+		if c, d := frame.Get(got, "error", "code"), frame.Get(got, "error", "data"); string(c) != code || string(d) != `{"uri":"x://<é>\u003c"}` {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
 func TestHandlersKnowTheirCaller(t *testing.T) {
 	everywhere(t, func(t *testing.T, h *house, e end, era string) {
 		front := "http"
