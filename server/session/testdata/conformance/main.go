@@ -1,14 +1,17 @@
 // Command conformance is the server that the protocol's conformance suite asks
-// for, on the fronts of package session. It prints its address.
+// for, on the fronts of package session. It prints its address, and ends when
+// its input does.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -40,6 +43,10 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("http://%s/mcp\n", ln.Addr())
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // ignore error: the input has ended either way
+		os.Exit(0)
+	}()
 	srv := &http.Server{Handler: gate(core), ConnContext: core.ConnContext, ConnState: core.ConnState}
 	log.Fatal(srv.Serve(ln))
 }
