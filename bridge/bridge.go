@@ -16,9 +16,13 @@
 // JSON-RPC is ever written to the client, and no search for a server, however
 // it fails, is silent or spins.
 //
-// Its limits: "the server did not say" is only as good as the server, which
-// must write "!accepted" before it runs a request and must not run it when that
-// cannot be written. Notifications that meet no server are dropped, except for
+// Its limits: what a server has written may never come. A kernel forgets what
+// it could not deliver yet when the process dies or the connection is reset, and
+// a server that was given up wakes up and writes into a connection that is just
+// being closed. So a server asks before it runs what may not run twice, by
+// "!ready", and does not run it before it was told to, by "!run", which the
+// bridge says only once it has noted that this request is never sent again. For
+// what may run twice "!accepted" before it runs is enough. Notifications that meet no server are dropped, except for
 // what is remembered. Requests wait in memory for their server and their
 // answer; the client is no longer read when more than a message of the largest
 // size is unsent.

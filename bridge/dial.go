@@ -163,6 +163,7 @@ func request(host, key, id string) string {
 		line("Authorization", "Bearer "+key)
 	}
 	line("Majordomus-Bridge", id)
+	line("Majordomus-Confirm", "run") // it is told when to run what may not run twice
 	head.WriteString("\r\n")
 	return head.String()
 }

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,11 +22,26 @@ import (
 // A model is a world of servers that die, hang and leave at random, and keeps
 // count of what they ran.
 type model struct {
-	mu   sync.Mutex
-	r    *rand.Rand
-	calm bool // nobody dies any more
-	ran  map[string]int
-	wg   sync.WaitGroup
+	mu    sync.Mutex
+	r     *rand.Rand
+	calm  bool // nobody dies any more
+	ran   map[string]int
+	wrong int // told to run what nobody asked about, or twice
+	wg    sync.WaitGroup
+}
+
+// A forgetful connection takes what is written and may never deliver it, as a
+// kernel does whose process dies.
+type forgetful struct {
+	net.Conn
+	forgets atomic.Bool
+}
+
+func (f *forgetful) Write(p []byte) (int, error) {
+	if f.forgets.Load() {
+		return len(p), nil
+	}
+	return f.Conn.Write(p)
 }
 
 func (m *model) chance(percent int) bool {
@@ -67,11 +85,14 @@ func (m *model) serve(conn net.Conn) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	defer conn.Close()
-	w := frame.NewWriter(conn)
+	kernel := &forgetful{Conn: conn}
+	w := frame.NewWriter(kernel)
 	r := frame.NewReader(conn, 0)
 	m.mu.Lock()
 	fingerprint := fmt.Sprintf("!registry %d", m.r.IntN(3))
+	asks := m.r.IntN(2) == 0 // before it runs what may not run twice
 	m.mu.Unlock()
+	var runs sync.Map // by number: closed when the bridge says so
 	if w.Write([]byte(fingerprint)) != nil {
 		return
 	}
@@ -98,6 +119,15 @@ func (m *model) serve(conn net.Conn) {
 			if string(line) == "!ping" && w.Write(pong) != nil {
 				return
 			}
+			if n, ok := bytes.CutPrefix(line, []byte("!run ")); ok {
+				if run, ok := runs.LoadAndDelete(string(n)); ok {
+					close(run.(chan struct{}))
+				} else {
+					m.mu.Lock()
+					m.wrong++
+					m.mu.Unlock()
+				}
+			}
 			continue
 		}
 		f, err := frame.Parse(line)
@@ -113,9 +143,26 @@ func (m *model) serve(conn net.Conn) {
 				die()
 				return
 			}
-			// What cannot be announced is not run.
-			if w.Write(fmt.Appendf(nil, "!accepted %d", number)) != nil || ctx.Err() != nil {
-				return
+			if asks && m.chance(3) {
+				kernel.forgets.Store(true) // and so the bridge hears no more
+				defer die()
+			}
+			if asks && name == "rw" {
+				run := make(chan struct{})
+				runs.Store(strconv.Itoa(number), run)
+				if w.Write(fmt.Appendf(nil, "!ready %d", number)) != nil {
+					return
+				}
+				select {
+				case <-run:
+				case <-time.After(m.upTo(time.Second)): // it dies before it is told
+					die()
+					return
+				case <-ctx.Done():
+					return
+				}
+			} else if w.Write(fmt.Appendf(nil, "!accepted %d", number)) != nil || ctx.Err() != nil {
+				return // what cannot be announced is not run
 			}
 			if m.chance(2) {
 				die()
@@ -267,6 +314,9 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 				default:
 					t.Errorf("seed %d: %s: %s", seed, id, f.Error)
 				}
+			}
+			if m.wrong > 0 {
+				t.Errorf("seed %d: %d words to run were wrong", seed, m.wrong)
 			}
 			if len(answers["\"init\""]) != 1 {
 				t.Errorf("seed %d: initialize was answered %d times", seed, len(answers["\"init\""]))

@@ -14,11 +14,17 @@ import (
 func (b *bridge) control(l *link, line []byte) {
 	word, rest, _ := bytes.Cut(line, []byte{' '})
 	switch string(word) {
-	case "!accepted":
+	case "!accepted", "!ready":
 		n, err := strconv.Atoi(string(rest))
 		c := l.calls[n]
 		if err != nil || c == nil {
 			return // answered or cancelled meanwhile
+		}
+		if word[1] == 'r' {
+			if l.broken != nil {
+				return // what cannot be told to run does not
+			}
+			b.send(l, append([]byte("!run "), rest...))
 		}
 		c.accepted = true
 		if !c.safe && !c.listen {

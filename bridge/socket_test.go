@@ -247,7 +247,8 @@ func TestHandshake(t *testing.T) {
 	d := newDesk(t, h)
 	g := h.accept()
 	want := "GET /mcp HTTP/1.1\r\nHost: " + h.l.Addr().String() + "\r\nConnection: Upgrade\r\nUpgrade: majordomus-frames/1\r\n" +
-		"Authorization: Bearer key1\r\nMajordomus-Bridge: 11111111-2222-4333-8444-555555555555\r\n\r\n"
+		"Authorization: Bearer key1\r\nMajordomus-Bridge: 11111111-2222-4333-8444-555555555555\r\n" +
+		"Majordomus-Confirm: run\r\n\r\n"
 	if got := g.head(); got != want {
 		t.Errorf("the request is %q", got)
 	}
@@ -266,7 +267,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestNothingFromAFileEndsALineOfTheRequest(t *testing.T) {
-	if got := request("h", "k\r\nEvil: 1", "id\nx"); strings.Contains(got, "Evil") || strings.Count(got, "\r\n") != 5 {
+	if got := request("h", "k\r\nEvil: 1", "id\nx"); strings.Contains(got, "Evil") || strings.Count(got, "\r\n") != 6 {
 		t.Errorf("%q", got)
 	}
 }
@@ -454,6 +455,44 @@ func TestAServerThatWakesUpCannotAccept(t *testing.T) {
 	if _, err := io.WriteString(g.conn, "!accepted 1\n"); err == nil {
 		t.Error("the server could announce a call that it had lost")
 	}
+}
+
+// A server that wakes up in the very moment in which it is given up can still
+// write: the bridge has sent the call elsewhere and has not closed the link yet.
+// It is not told to run the call.
+func TestAServerThatWakesUpTooLateIsNotToldToRun(t *testing.T) {
+	h := newHost(t)
+	var d *desk
+	var g *guest
+	given := make(chan bool, 1)
+	d = newDesk(t, h, quick, func(c *Config) {
+		c.audit = func(b *bridge) { // under the bridge's mutex
+			if len(b.waiting) == 1 && b.link == nil && b.calls["1"] != nil && b.calls["1"].sent == 1 {
+				select {
+				case given <- true:
+					g.say("!ready 1\n")
+				default:
+				}
+			}
+		}
+	})
+	g = h.welcome()
+	line := `{"id":1,"method":"tools/call","params":{"name":"a"}}`
+	d.say(line)
+	second := h.welcome()
+	second.want(line)
+	if len(given) == 0 {
+		t.Error("the first server was not given up as it should be")
+	}
+	g.want(line)
+	rest, err := io.ReadAll(g.r)
+	if strings.Contains(string(rest), "run") {
+		t.Errorf("it was told %q, %v", rest, err)
+	}
+	second.say("!ready 1\n")
+	second.want("!run 1")
+	second.say(`{"id":1,"result":{}}` + "\n")
+	d.want(`{"id":1,"result":{}}`)
 }
 
 func TestLargeLines(t *testing.T) {

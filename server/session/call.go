@@ -32,10 +32,11 @@ type call struct {
 	// same client, or a handshake on the same link, may have said otherwise.
 	stateless bool
 
-	key    string // in Session.flight
-	double bool   // its id was in flight already
-	yield  func() // has the client's next lines read while this one waits; nil when they are, or once called
-	told   told   // on a listen
+	key    string      // in Session.flight
+	double bool        // its id was in flight already
+	may    func() bool // waits for the word to run; nil when none is needed
+	yield  func()      // has the client's next lines read while this one waits; nil when they are, or once called
+	told   told        // on a listen
 
 	// Guarded by Session.mu.
 	info      mcp.Implementation     // of a stateless request

@@ -20,6 +20,9 @@ const Protocol = "majordomus-frames/1"
 // BridgeHeader names the bridge, by a UUID that outlives servers.
 const BridgeHeader = "Majordomus-Bridge"
 
+// ConfirmHeader is how a bridge says that it answers "!ready" with "!run".
+const ConfirmHeader = "Majordomus-Confirm"
+
 // Peer says who is at the other end of a stream.
 type Peer struct {
 	Bridge string // the bridge's UUID; "" for a client without
@@ -63,6 +66,7 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	s := c.newSession(frontLink, r.Header.Get(BridgeHeader))
 	s.control = true
+	s.confirms = r.Header.Get(ConfirmHeader) == "run"
 	if err := c.enter(s, nil); err != nil {
 		refuse(w, err)
 		return
@@ -157,6 +161,7 @@ type link struct {
 	room   *sync.Cond // less is unread
 	unread int        // bytes of answers that are being written
 	broken bool
+	ready  map[int]chan struct{} // requests that wait to be told to run, by number
 }
 
 // serveLink reads lines until the stream ends, and returns when every request
@@ -254,6 +259,9 @@ func (l *link) read() {
 		var bad *frame.Error
 		if errors.As(err, &bad) {
 			err = nil
+			if bad.ID != nil && !bad.Response {
+				l.requests++ // the bridge may hold longer ones, and counted it
+			}
 			if !bad.Response { // an answer that is none is dropped
 				err = l.write(frame.Failure(bad.ID, bad.Code, bad.Message, nil))
 			}
@@ -281,6 +289,9 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		case "!bye":
 			return false, errBye
 		}
+		if n, ok := strings.CutPrefix(string(line), "!run "); ok {
+			l.told(strings.TrimSpace(n))
+		}
 		return false, nil
 	}
 	if s.control && !l.r.Complete() {
@@ -303,6 +314,12 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 	}
 	l.requests++
 	atOnce := s.core.atOnce(m)
+	asks := s.confirms && !atOnce && !s.core.harmless(m)
+	if asks {
+		// That the word was written does not mean that it arrives, and a bridge
+		// that never read it sends the request to the next server.
+		return false, l.askToRun(m)
+	}
 	if s.control {
 		// Before it runs, so that a bridge whose server dies knows what may
 		// have happened and what cannot have. What is answered at once does no
@@ -338,6 +355,60 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		return l.hold(b)
 	})
 	return replaced, nil
+}
+
+// askToRun runs m once the bridge says so, and not at all when the link or the
+// request ends before.
+func (l *link) askToRun(m frame.Message) error {
+	number, run := l.requests, make(chan struct{})
+	l.mu.Lock()
+	if l.ready == nil {
+		l.ready = map[int]chan struct{}{}
+	}
+	l.ready[number] = run
+	l.mu.Unlock()
+	c := l.s.begin(l.s.ctx, m, l.write)
+	c.may = func() bool {
+		select {
+		case <-run:
+		case <-c.ctx.Done():
+		}
+		l.mu.Lock()
+		delete(l.ready, number)
+		l.mu.Unlock()
+		return c.ctx.Err() == nil
+	}
+	l.calls.Go(func() { c.answerTo(l.write) })
+	return l.write([]byte("!ready " + strconv.Itoa(number)))
+}
+
+// told is told that a request may run.
+func (l *link) told(number string) {
+	n, err := strconv.Atoi(number)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if run := l.ready[n]; err == nil && run != nil {
+		delete(l.ready, n) // once
+		close(run)
+	}
+}
+
+// harmless reports whether m may run twice.
+func (c *Core) harmless(m frame.Message) bool {
+	switch name := m.Name(); name {
+	case "tools/call":
+		name, _ := frame.Text(frame.Get(m.Params, "name"))
+		tool := c.cfg.MCP.GetTool(name)
+		if tool == nil {
+			return false
+		}
+		a := tool.Tool.Annotations
+		return a.ReadOnlyHint != nil && *a.ReadOnlyHint || a.IdempotentHint != nil && *a.IdempotentHint
+	case "resources/read", "prompts/get", "completion/complete", "subscriptions/listen":
+		return true
+	default:
+		return strings.HasSuffix(name, "/list")
+	}
 }
 
 // atOnce reports whether m is answered without waiting for anything, and may

@@ -7,10 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"majordomus/bridge/frame"
 	"majordomus/server/session"
@@ -39,6 +42,75 @@ func TestControlLines(t *testing.T) {
 	l.say("!bye")
 	l.ended()
 	h.until(t, "nobody there", h.peers(0))
+}
+
+// A bridge that confirms is asked before a call runs that may not run twice: a
+// word that was written need not arrive, and what the bridge has not read it
+// sends to the next server.
+func TestWhatMayNotRunTwiceWaitsForTheWord(t *testing.T) {
+	h := settle(t, nil)
+	h.mcp.AddTool(mcp.NewTool("look", mcp.WithReadOnlyHintAnnotation(true)), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return text("seen")
+	})
+	confirming := func() *line {
+		l, resp := h.upgrade(t, session.ConfirmHeader+": run\r\n")
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("the link was answered %s", resp.Status)
+		}
+		return l
+	}
+	l := confirming()
+	for i := range 3 {
+		l.say(toolCall(stateless, strconv.Itoa(i+1), "block", `"s":"`+strconv.Itoa(i+1)+`"`, ""))
+		l.exactly(fmt.Sprintf("!ready %d", i+1))
+	}
+	l.say("!run 2")
+	h.hasBegun(t, "2") // and no other
+	l.say("!run 2")
+	l.say("!run 7")
+	l.say("!run")
+	h.release(t)
+	l.answer(`2`)
+	// Taken back, it does not run, whatever is said later.
+	l.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	l.say("!run 1")
+	// What may run twice does not wait.
+	l.say(toolCall(stateless, `4`, "look", "", ""))
+	l.exactly("!accepted 4")
+	l.answer(`4`)
+	l.say(request(`5`, "resources/list", params(stateless, "", "")))
+	l.exactly("!accepted 5")
+	l.answer(`5`)
+	l.say("!run 3")
+	h.hasBegun(t, "3")
+	h.release(t)
+	l.answer(`3`)
+	// Nor does it when the link ends.
+	l.say(toolCall(stateless, `6`, "block", `"s":"6"`, ""))
+	l.exactly("!ready 6")
+	l.say("!bye")
+	l.ended()
+	h.until(t, "nobody there, nothing in flight", func() bool {
+		peers, busy := h.core.Stats()
+		return peers == 0 && busy == 0
+	})
+	if len(h.began) > 0 {
+		t.Error("a call ran that nobody confirmed: ", <-h.began)
+	}
+}
+
+// A request that is too long to be held is one to the bridge, which counts it.
+func TestARequestThatIsRefusedCounts(t *testing.T) {
+	h := settle(t, func(c *session.Config) { c.MaxMessage = 1000 })
+	l := h.link(t)
+	l.say(toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", 1000)+`"`, ""))
+	if s := l.answer(`1`); !strings.Contains(s, `"error"`) {
+		t.Error("a request that is too long was answered ", s)
+	}
+	l.say(`{"jsonrpc":"2.0","id":7,"result":"` + strings.Repeat("x", 1000) + `"}`)
+	l.say(toolCall(stateless, `2`, "echo", `"s":"a"`, ""))
+	l.exactly("!accepted 2")
+	l.answer(`2`)
 }
 
 func TestPlainClientsSeeNoControlLines(t *testing.T) {

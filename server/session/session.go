@@ -30,6 +30,7 @@ type Session struct {
 	bridge   string
 	front    string
 	control  bool // control lines are understood
+	confirms bool // it says when to run what may not run twice
 	key      any  // in Core.byPeer; guarded by Core.mu
 	attached bool // its client is there; guarded by Core.mu
 	since    time.Time
@@ -306,7 +307,10 @@ func (c *call) answerTo(write func([]byte) error) {
 			s.core.count(-1)
 		}
 	}()
-	reply := c.run()
+	var reply []byte
+	if c.may == nil || c.may() {
+		reply = c.run()
+	}
 	s.mu.Lock()
 	delete(s.flight, c.key)
 	if c.cancelled {
