@@ -343,3 +343,28 @@ func BenchmarkParseLarge(b *testing.B) {
 		}
 	}
 }
+
+// A string that ends nowhere, of every length around the steps in which
+// strings are skipped, and with an escape at every place.
+func TestStringsOfEveryLength(t *testing.T) {
+	for n := range 100 {
+		text := `{"a":"` + strings.Repeat("x", n)
+		if _, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%d bytes of an open string are a message", n)
+		}
+		for _, stop := range []string{`\`, `\u12`, "\x01", "\n"} {
+			if _, err := Parse([]byte(text + stop)); err == nil {
+				t.Errorf("%d bytes and %q are a message", n, stop)
+			}
+		}
+		for at := range n + 1 {
+			for _, escape := range []string{`\"`, `\\`, `\u00e9`, "\xff", "é"} {
+				whole := `{"id":"` + strings.Repeat("x", at) + escape + strings.Repeat("y", n-at) + `","method":"m"}`
+				m, err := Parse([]byte(whole))
+				if err != nil || len(m.ID) != len(whole)-len(`{"id":,"method":"m"}`) {
+					t.Fatalf("%q: %v %q", whole, err, m.ID)
+				}
+			}
+		}
+	}
+}

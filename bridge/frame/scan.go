@@ -253,8 +253,9 @@ func stops(b []byte) uint64 {
 func skipString(b []byte, i int) (end int, escaped, ok bool) {
 	const highs = 0x8080808080808080
 	for i++; i < len(b); {
-		for i+32 <= len(b) && (stops(b[i:])|stops(b[i+8:])|stops(b[i+16:])|stops(b[i+24:]))&highs == 0 {
+		if i+32 <= len(b) && (stops(b[i:])|stops(b[i+8:])|stops(b[i+16:])|stops(b[i+24:]))&highs == 0 {
 			i += 32
+			continue
 		}
 		if i+8 <= len(b) {
 			if stops(b[i:])&highs == 0 {
