@@ -81,8 +81,8 @@ func (c *call) run() (reply []byte) {
 		}
 	}()
 	if r := c.core.cfg.Hosted; r != nil {
-		if b, handled := r.Route(c.ctx, c.Session.Info(), c.asked); handled {
-			return b
+		if answer, handled := r.Route(Request{c}); handled {
+			return answer
 		}
 	}
 	if c.listen {
@@ -126,7 +126,7 @@ func (c *call) answer(resp mcp.JSONRPCMessage) []byte {
 			result = setIn(result, id, "_meta", mcp.MetaKeySubscriptionID)
 		}
 		if kind := lists[c.asked.Name()]; kind != "" && c.core.cfg.Hosted != nil {
-			result = frame.AppendTo(result, kind, c.core.cfg.Hosted.Extra(kind))
+			result = frame.AppendTo(result, kind, c.core.cfg.Hosted.List(Request{c}, kind))
 		}
 		if c.asked.Name() == "initialize" {
 			c.mu.Lock()
@@ -461,13 +461,9 @@ func (c *call) IsSubscribedToResource(uri string) bool {
 	return c.resourcesLocked()[uri]
 }
 
-// question asks the client and waits for its answer, however long a person
-// takes. When ctx ends first the client is told that nobody waits any more.
-func (c *call) question(ctx context.Context, method string, params any) ([]byte, error) {
-	p, err := encode(params)
-	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", method, err)
-	}
+// ask asks the client and waits for its answer, however long a person takes.
+// When ctx ends first the client is told that nobody waits any more.
+func (c *call) ask(ctx context.Context, method string, params []byte) (frame.Message, error) {
 	id := fmt.Sprintf(`"mj-%s-%d"`, c.core.cfg.Generation, c.core.asked.Add(1))
 	ch := make(chan frame.Message, 1)
 	c.mu.Lock()
@@ -479,21 +475,17 @@ func (c *call) question(ctx context.Context, method string, params any) ([]byte,
 		c.mu.Unlock()
 	}()
 	c.yieldOnce() // the answer is among the lines to be read
-	if err := c.emit(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, p)); err != nil {
-		return nil, fmt.Errorf("asking the client %s: %w", method, err)
+	if err := c.emit(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params)); err != nil {
+		return frame.Message{}, fmt.Errorf("asking the client %s: %w", method, err)
 	}
 	select {
 	case <-c.deaf:
-		return nil, errors.New("the client ended its input before it answered " + method)
+		return frame.Message{}, errors.New("the client ended its input before it answered " + method)
 	case m := <-ch:
-		if len(m.Error) > 0 {
-			text, _ := frame.Text(frame.Get(m.Error, "message"))
-			return nil, fmt.Errorf("the client answered %s with an error: %s", method, text)
-		}
-		return m.Result, nil
+		return m, nil
 	case <-ctx.Done():
 		c.emit(frame.Notification("notifications/cancelled", []byte(`{"requestId":`+id+`}`))) // ignore error: nothing more to tell
-		return nil, context.Cause(ctx)
+		return frame.Message{}, context.Cause(ctx)
 	}
 }
 
@@ -501,12 +493,20 @@ func ask[T any](ctx context.Context, c *call, able bool, method string, params a
 	if !able { // mcp-go does not look
 		return nil, errors.New("the client did not declare that it answers " + method)
 	}
-	b, err := c.question(ctx, method, params)
+	p, err := encode(params)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s: %w", method, err)
+	}
+	m, err := c.ask(ctx, method, p)
 	if err != nil {
 		return nil, err
 	}
+	if len(m.Error) > 0 {
+		text, _ := frame.Text(frame.Get(m.Error, "message"))
+		return nil, fmt.Errorf("the client answered %s with an error: %s", method, text)
+	}
 	r := new(T)
-	if err := json.Unmarshal(b, r); err != nil {
+	if err := json.Unmarshal(m.Result, r); err != nil {
 		return nil, fmt.Errorf("decoding the client's answer to %s: %w", method, err)
 	}
 	return r, nil

@@ -36,16 +36,6 @@ import (
 	"majordomus/bridge/frame"
 )
 
-// A Router answers what hosted servers offer.
-type Router interface {
-	// Route answers the request m of one client under its own id, or reports
-	// that it is none of a hosted server's.
-	Route(ctx context.Context, caller Info, m frame.Message) (reply []byte, handled bool)
-	// Extra returns the raw entries to add to a list: tools, prompts,
-	// resources or resourceTemplates.
-	Extra(kind string) [][]byte
-}
-
 // A Refusal is why a new peer is not let in.
 type Refusal struct {
 	Status  int    // of HTTP

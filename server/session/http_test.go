@@ -397,9 +397,74 @@ func TestHostedServersGetOneLine(t *testing.T) {
 	}
 }
 
-type router struct{ got chan string }
+// Whoever hosts servers knows from when to when each client is there.
+func TestClientsComeAndGo(t *testing.T) {
+	for _, era := range []string{shaken, stateless} {
+		for _, way := range []string{"link", "http"} {
+			t.Run(way+"/"+era, func(t *testing.T) {
+				hosted := &router{seen: make(chan string, 100)}
+				h := settle(t, func(c *session.Config) { c.Hosted = hosted })
+				want := func(what, of string) string {
+					t.Helper()
+					select {
+					case s := <-hosted.seen:
+						got, id, _ := strings.Cut(s, " ")
+						if got != what || of != "" && id != of {
+							t.Fatalf("heard %q, not %s %s", s, what, of)
+						}
+						return id
+					case <-time.After(patience):
+						t.Fatalf("never: %s", what)
+						return ""
+					}
+				}
+				var leave func()
+				if way == "link" {
+					l := h.link(t)
+					if era == shaken {
+						l.greet("{}")
+					} else {
+						l.exchange(`1`, request(`1`, "tools/list", params(era, "", "")))
+						l.exchange(`2`, request(`2`, "tools/list", params(era, "", "")))
+					}
+					leave = func() { l.say("!bye") }
+				} else {
+					w := h.web(t, era)
+					if era == stateless {
+						w.exchange(`1`, request(`1`, "tools/list", params(era, "", "")))
+						w.exchange(`2`, request(`2`, "tools/list", params(era, "", "")))
+						leave = w.client.CloseIdleConnections
+					} else {
+						leave = func() { body(t, w.do(w.request(context.Background(), http.MethodDelete, ""))) }
+					}
+				}
+				id := want("ready", "")
+				leave()
+				want("left", id)
+				if len(hosted.seen) > 0 {
+					t.Error("heard ", <-hosted.seen)
+				}
+			})
+		}
+	}
+}
 
-func (r *router) Route(_ context.Context, _ session.Info, m frame.Message) ([]byte, bool) {
+type router struct {
+	got  chan string
+	seen chan string
+}
+
+func (r *router) Ready(id string) { r.note("ready", id) }
+func (r *router) Left(id string)  { r.note("left", id) }
+
+func (r *router) note(what, id string) {
+	if r.seen != nil {
+		r.seen <- what + " " + id
+	}
+}
+
+func (r *router) Route(q session.Request) ([]byte, bool) {
+	m := q.Message()
 	if name, _ := frame.Text(frame.Get(m.Params, "name")); name != "hosted" {
 		return nil, false
 	}
@@ -407,7 +472,7 @@ func (r *router) Route(_ context.Context, _ session.Info, m frame.Message) ([]by
 	return frame.Result(m.ID, []byte(`{"x": 1e2}`)), true
 }
 
-func (r *router) Extra(kind string) [][]byte {
+func (r *router) List(_ session.Request, kind string) [][]byte {
 	if kind != "tools" {
 		return nil
 	}

@@ -42,6 +42,7 @@ type Session struct {
 	seen    time.Time
 	active  bool
 	shaken  bool // did initialize: it hears what nobody asked for
+	greeted bool // ready was called
 	info    mcp.Implementation
 	caps    mcp.ClientCapabilities
 	level   mcp.LoggingLevel
@@ -85,6 +86,21 @@ func (s *Session) close() {
 	s.cancel()
 	if in {
 		s.core.changed()
+		if r := s.core.cfg.Hosted; r != nil {
+			r.Left(s.id)
+		}
+	}
+}
+
+// ready tells whoever hosts servers, once, that the client is there to stay.
+func (s *Session) ready() {
+	r := s.core.cfg.Hosted
+	s.mu.Lock()
+	first := r != nil && !s.greeted && !s.closed
+	s.greeted = true
+	s.mu.Unlock()
+	if first {
+		r.Ready(s.id)
 	}
 }
 
@@ -225,7 +241,12 @@ func (s *Session) answered(m frame.Message) {
 // notified takes a notification of the client. None reaches mcp-go, which
 // answers some of them.
 func (s *Session) notified(m frame.Message) {
-	if m.Name() != "notifications/cancelled" {
+	switch m.Name() {
+	case "notifications/initialized":
+		s.ready()
+		return
+	case "notifications/cancelled":
+	default:
 		return
 	}
 	id := frame.Get(m.Params, "requestId")
@@ -262,6 +283,9 @@ func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) 
 	c.told.core, c.told.write = s.core, emit
 	if said, ok := frame.Text(frame.Get(m.Params, "_meta", mcp.MetaKeyProtocolVersion)); ok {
 		c.stateless = mcp.IsModernProtocol(said)
+	}
+	if c.stateless {
+		s.ready()
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.key = string(m.ID)

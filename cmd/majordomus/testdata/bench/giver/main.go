@@ -25,14 +25,16 @@ import (
 
 type hosted []byte
 
-func (h hosted) Route(_ context.Context, _ session.Info, m frame.Message) ([]byte, bool) {
-	if m.Name() != "tools/call" {
+func (h hosted) Route(r session.Request) ([]byte, bool) {
+	if r.Message().Name() != "tools/call" {
 		return nil, false
 	}
-	return frame.Result(m.ID, h), true
+	return frame.Result(r.Message().ID, h), true
 }
 
-func (hosted) Extra(string) [][]byte { return nil }
+func (hosted) List(session.Request, string) [][]byte { return nil }
+func (hosted) Ready(string)                          {}
+func (hosted) Left(string)                           {}
 
 func main() {
 	switch os.Args[1] {
