@@ -184,7 +184,7 @@ func (s *Server) readKey() (secret, error) {
 // is at the other end, not a bridge. Run must be running: it follows the layer
 // and ends what is served here when it ends.
 func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, plain bool) error {
-	if err := s.core.ServeStream(ctx, rw, session.Peer{Plain: plain}); err != nil {
+	if err := s.core.ServeStream(ctx, rw, session.Peer{Plain: plain, Confirms: !plain}); err != nil {
 		return fmt.Errorf("serving a client: %w", err)
 	}
 	return nil

@@ -30,6 +30,8 @@ type Peer struct {
 	// control lines, and what it has in flight when its input ends is still
 	// answered.
 	Plain bool
+	// Confirms says that it answers "!ready" with "!run".
+	Confirms bool
 }
 
 // ServeStream serves one client on rw until its input ends or ctx does, and
@@ -39,6 +41,7 @@ func (c *Core) ServeStream(ctx context.Context, rw io.ReadWriteCloser, p Peer) e
 	defer rw.Close() // ignore error: both sides are done with it
 	s := c.newSession(frontLink, p.Bridge)
 	s.control = !p.Plain
+	s.confirms = s.control && p.Confirms
 	if p.Plain {
 		s.front = frontStdio
 	}

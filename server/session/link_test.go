@@ -52,14 +52,10 @@ func TestWhatMayNotRunTwiceWaitsForTheWord(t *testing.T) {
 	h.mcp.AddTool(mcp.NewTool("look", mcp.WithReadOnlyHintAnnotation(true)), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return text("seen")
 	})
-	confirming := func() *line {
-		l, resp := h.upgrade(t, session.ConfirmHeader+": run\r\n")
-		if resp.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("the link was answered %s", resp.Status)
-		}
-		return l
+	l, resp := h.upgrade(t, session.ConfirmHeader+": run\r\n")
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("the link was answered %s", resp.Status)
 	}
-	l := confirming()
 	for i := range 3 {
 		l.say(toolCall(stateless, strconv.Itoa(i+1), "block", `"s":"`+strconv.Itoa(i+1)+`"`, ""))
 		l.exactly(fmt.Sprintf("!ready %d", i+1))
@@ -97,6 +93,14 @@ func TestWhatMayNotRunTwiceWaitsForTheWord(t *testing.T) {
 	if len(h.began) > 0 {
 		t.Error("a call ran that nobody confirmed: ", <-h.began)
 	}
+	// A bridge in the server's own process is asked as well.
+	l = h.pipe(t, session.Peer{Confirms: true})
+	l.say(toolCall(stateless, `1`, "block", `"s":"1"`, ""))
+	l.exactly("!ready 1")
+	l.say("!run 1")
+	h.hasBegun(t, "1")
+	h.release(t)
+	l.answer(`1`)
 }
 
 // A request that is too long to be held is one to the bridge, which counts it.
