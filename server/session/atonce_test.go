@@ -107,6 +107,42 @@ func TestYield(t *testing.T) {
 	h.until(t, "nobody there", h.peers(0))
 }
 
+// The end of a link is noticed while what was read first still waits: a bridge
+// that was killed during a long poll is not kept among the peers until that ends.
+func TestTheEndIsNoticedBehindWhatWaits(t *testing.T) {
+	for name, end := range map[string]func(*line){
+		"end of the input": func(l *line) { l.conn.(*net.TCPConn).CloseWrite() },
+		"farewell":         func(l *line) { l.say("!bye") },
+		"reset": func(l *line) {
+			l.conn.(*net.TCPConn).SetLinger(0)
+			l.conn.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := settle(t, polite)
+			h.polite()
+			l := h.link(t)
+			l.say(toolCall(stateless, `1`, "polite", `"s":"a"`, ""))
+			h.hasBegun(t, "a")
+			end(l)
+			h.hasEnded(t, context.Canceled)
+			h.until(t, "nobody there", h.peers(0))
+		})
+	}
+	// A client without a bridge is answered what it asked before, but for what
+	// it would have to answer itself.
+	h := settle(t, polite)
+	l := h.pipe(t, session.Peer{Plain: true})
+	l.greet(`{"elicitation":{}}`)
+	l.say(toolCall(shaken, `1`, "ask", `"s":"elicitation"`, ""))
+	l.has("elicitation/create")
+	l.conn.(*net.TCPConn).CloseWrite()
+	if s := l.answer(`1`); !strings.Contains(s, `"error":`) {
+		t.Error("the question was answered by nobody: ", s)
+	}
+	l.ended()
+}
+
 // The client's answer is among the lines that are read while it is waited for.
 func TestAQuestionYields(t *testing.T) {
 	h := settle(t, polite)

@@ -189,13 +189,23 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 	l.read()
 	err := <-l.ended
 	if err == io.EOF && !s.control {
-		s.inputEnded()
 		l.calls.Wait() // a client that closed its side still reads
 	}
 	if err == io.EOF || err == errBye {
 		return nil
 	}
 	return err
+}
+
+// end notes what ended the reading, and acts on it at once: serveLink may be
+// running a request that waits, for its client among others.
+func (l *link) end(err error) {
+	if err == io.EOF && !l.s.control {
+		l.s.inputEnded()
+	} else {
+		l.s.close()
+	}
+	l.ended <- err
 }
 
 var errBye = errors.New("the bridge took its leave")
@@ -249,7 +259,7 @@ func (l *link) read() {
 	for {
 		if !l.r.Ready() {
 			if err := l.sent(l.w.Flush()); err != nil {
-				l.ended <- err
+				l.end(err)
 				return
 			}
 		}
@@ -273,7 +283,7 @@ func (l *link) read() {
 			return
 		}
 		if err != nil {
-			l.ended <- err
+			l.end(err)
 			return
 		}
 	}
@@ -345,7 +355,7 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		l.calls.Go(func() {
 			// What is held would wait for as long as the handler does.
 			if err := l.sent(l.w.Flush()); err != nil {
-				l.ended <- err
+				l.end(err)
 				return
 			}
 			l.read()
