@@ -16,13 +16,14 @@ import (
 // rooms is who may import what: imports run downward only. A package that is
 // not here must be given its place first.
 var rooms = map[string]struct{ ours, others []string }{
-	"lease/checkout": {nil, []string{"gopkg.in/yaml.v3"}},
-	"lease":          {[]string{"lease/checkout"}, []string{"github.com/gofrs/flock", "golang.org/x/mod/", "golang.org/x/sys/"}},
-	"lease/launch":   {[]string{"lease", "lease/checkout"}, []string{"golang.org/x/sys/"}},
-	"bridge/frame":   {nil, nil},
-	"bridge":         {[]string{"lease", "bridge/frame"}, []string{"github.com/mark3labs/mcp-go/mcp"}},
-	"server/session": {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
-	"server":         {[]string{"lease", "lease/checkout", "bridge/frame", "server/session"}, []string{"github.com/mark3labs/mcp-go/"}},
+	"lease/checkout":    {nil, []string{"gopkg.in/yaml.v3"}},
+	"lease":             {[]string{"lease/checkout"}, []string{"github.com/gofrs/flock", "golang.org/x/mod/", "golang.org/x/sys/"}},
+	"lease/launch":      {[]string{"lease", "lease/checkout"}, []string{"golang.org/x/sys/"}},
+	"bridge/frame":      {nil, nil},
+	"bridge":            {[]string{"lease", "bridge/frame"}, []string{"github.com/mark3labs/mcp-go/mcp"}},
+	"server/hub/config": {nil, nil},
+	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
+	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/session"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"cmd/majordomus": {[]string{"lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/session"},
 		[]string{"github.com/spf13/cobra", "golang.org/x/sys/"}},
 }
