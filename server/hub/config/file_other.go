@@ -2,4 +2,7 @@
 
 package config
 
-const nonblock = 0
+const (
+	nonblock = 0
+	hasModes = false // folders of an account are closed to others by their lists
+)

@@ -4,5 +4,10 @@ package config
 
 import "syscall"
 
-// nonblock keeps an open from waiting for the other end of a named pipe.
-const nonblock = syscall.O_NONBLOCK
+const (
+	// nonblock keeps an open from waiting for the other end of a named pipe.
+	nonblock = syscall.O_NONBLOCK
+
+	// hasModes: a file says who else may read and write it.
+	hasModes = true
+)
