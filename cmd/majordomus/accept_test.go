@@ -72,7 +72,7 @@ var accProgram = sync.OnceValues(func() (string, error) {
 	}
 	accTemp.dir = dir
 	path := filepath.Join(dir, "majordomus")
-	return path, accBuildTo(path)
+	return path, accBuildTo(path, "-ldflags", "-X main.accountHome="+filepath.Join(dir, "account"))
 })
 
 func accBuildTo(path string, flags ...string) error {

@@ -19,6 +19,7 @@ import (
 	"majordomus/lease"
 	"majordomus/lease/checkout"
 	"majordomus/lease/launch"
+	"majordomus/server/hub/config"
 )
 
 // The exit codes, for scripts and hooks.
@@ -134,7 +135,13 @@ func hint(err error) string {
 	var policy *checkout.PolicyError
 	var start *launch.StartError
 	var exit *exitError
+	var hinted *hintedError
+	var servers *config.Error
 	switch {
+	case errors.As(err, &hinted):
+		return hinted.hint
+	case errors.As(err, &servers):
+		return "mend that file; nothing of it is used until then"
 	case errors.As(err, &policy):
 		return "mend that line; README.md lists the keys and their defaults"
 	case errors.Is(err, checkout.ErrNone):
@@ -176,7 +183,7 @@ it goes on with the next one and the editor never notices.`,
 		}
 		return nil
 	}
-	root.AddCommand(a.mcpCommand(), a.serveCommand(), a.statusCommand(), a.logsCommand(), a.keyCommand(), a.demoCommand(), a.versionCommand())
+	root.AddCommand(a.mcpCommand(), a.serveCommand(), a.statusCommand(), a.logsCommand(), a.keyCommand(), a.trustCommand(), a.demoCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		strict(c)
 	}

@@ -24,7 +24,7 @@ var rooms = map[string]struct{ ours, others []string }{
 	"server/hub/config": {nil, nil},
 	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/session"}, []string{"github.com/mark3labs/mcp-go/"}},
-	"cmd/majordomus": {[]string{"lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/session"},
+	"cmd/majordomus": {[]string{"lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/hub/config", "server/session"},
 		[]string{"github.com/spf13/cobra", "golang.org/x/sys/"}},
 }
 

@@ -73,9 +73,9 @@ const (
 
 // A Problem is one thing wrong in a file.
 type Problem struct {
-	Line   int    // from 1; 0 where no one line is to blame
-	Key    string // as mcpServers.github.args; "" where no one key is
-	Reason string // never a value: it may be a secret
+	Line   int    `json:"line,omitempty"` // from 1; 0 where no one line is to blame
+	Key    string `json:"key,omitempty"`  // as mcpServers.github.args; "" where no one key is
+	Reason string `json:"reason"`         // never a value: it may be a secret
 }
 
 func (p Problem) String() string {
