@@ -21,6 +21,7 @@ var rooms = map[string]struct{ ours, others []string }{
 	"lease/launch":      {[]string{"lease", "lease/checkout"}, []string{"golang.org/x/sys/"}},
 	"bridge/frame":      {nil, nil},
 	"bridge":            {[]string{"lease", "bridge/frame"}, []string{"github.com/mark3labs/mcp-go/mcp"}},
+	"server/hub/child":  {nil, []string{"golang.org/x/sys/"}},
 	"server/hub/config": {nil, nil},
 	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/session"}, []string{"github.com/mark3labs/mcp-go/"}},
