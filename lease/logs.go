@@ -3,9 +3,11 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -58,8 +60,7 @@ type Log struct {
 	size int64 // of the file, or what was written since it could not be rotated
 }
 
-// Log opens a log file in the state folder for appending. It is open for as
-// long as the process lives.
+// Log opens a log file in the state folder for appending.
 func (f *Folder) Log(name string) (*Log, error) {
 	l := &Log{folder: f, name: name}
 	if err := l.open(); err != nil {
@@ -95,5 +96,31 @@ func (l *Log) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Close closes the file. Nothing may be written any more.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file.Close()
+}
+
 // LogPath is where OpenLog puts the log of that name.
 func (f *Folder) LogPath(name string) string { return filepath.Join(f.path, name) }
+
+// Tail returns the last lines, at most 2 KiB, of what was written to the file
+// at path after its first from bytes. A file that cannot be read gives "".
+func Tail(path string, from int64) string {
+	const most = 2 << 10
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size()-from > most {
+		from = info.Size() - most
+	}
+	b, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, from, most), most))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(b), "?"))
+}

@@ -44,6 +44,7 @@ func (s *Server) health() report {
 		{ID: "lease", Findings: s.checkLease()},
 		{ID: "executable", Findings: s.checkExecutable()},
 	}}
+	r.Checks = append(r.Checks, s.checkHosted()...)
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		switch {

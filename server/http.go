@@ -135,7 +135,7 @@ func (s *Server) serveIndex(w http.ResponseWriter, r *http.Request) {
 
 // index is what this server is, but for the lease.
 func (s *Server) index() lease.Index {
-	counts, fingerprint := s.registry.sums()
+	counts, fingerprint := s.sums()
 	x := lease.Index{
 		Name: name, Version: s.cfg.Version, StartedAt: s.started, Stale: s.stale.now(),
 		Counts: counts, Fingerprint: fingerprint, Surfaces: []lease.Surface{{ID: "mcp", Path: pathMCP}},

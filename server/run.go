@@ -94,6 +94,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // announce makes the server one that others can find, once it answers.
 func (s *Server) announce(ctx context.Context, failed <-chan error) error {
+	if s.hub != nil {
+		s.hub.Look() // what was kept of hosted servers is listed from the start
+	}
 	s.registry.current() // the first walk: the index counts what it finds
 	if s.cfg.Listener != nil {
 		if err := s.answers(ctx, failed); err != nil {
@@ -255,6 +258,7 @@ func (s *Server) leave(ctx context.Context) {
 	s.drain(ctx)
 	s.farewell()
 	s.core.Close()
+	s.endHosted(ctx)
 }
 
 // drain waits for the calls in flight: for drainLimit; from the end of ctx on
@@ -330,6 +334,9 @@ func (s *Server) housekeep(ctx context.Context) {
 		peers, _ := s.core.Stats()
 		if peers > 0 {
 			s.follow()
+			if s.hub != nil {
+				s.hub.Look()
+			}
 		}
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
@@ -357,7 +364,7 @@ func (s *Server) follow() {
 		s.core.Updated(uri)
 	}
 	// Read here, so that the last told is the last there is.
-	s.core.Tell("!registry " + s.registry.current())
+	s.core.Tell("!registry " + s.fingerprint())
 }
 
 // admit is asked about a client that is entered already. Entered first, read

@@ -38,6 +38,7 @@ import (
 
 	"majordomus/lease"
 	"majordomus/lease/checkout"
+	"majordomus/server/hub"
 	"majordomus/server/session"
 )
 
@@ -55,6 +56,8 @@ type Config struct {
 	NoAuth bool          // nobody is asked for the key; for tests
 	Idle   time.Duration // how long it outlives its last client; 0: the policy's, < 0: never ends
 
+	Hosting *Hosting // nil: hosts no servers
+
 	Version    string
 	Executable lease.ExecutableIdentity // as it was when the process started
 	Alone      string                   // why its client is served alone; "": it is not
@@ -69,6 +72,7 @@ type Server struct {
 	mcp        *mcpserver.MCPServer
 	core       *session.Core
 	registry   *registry
+	hub        *hub.Hub // nil: hosts no servers
 	generation string
 	started    time.Time
 	url        string // "" without a port
@@ -119,11 +123,15 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.mcp = s.newMCP()
 	s.registry = newRegistry(cfg.Checkout, s.mcp, cfg.Log)
-	s.core = session.New(session.Config{
+	sessions := session.Config{
 		MCP: s.mcp, Generation: s.generation,
 		MaxMessage: cfg.Policy.MaxMessageBytes, SessionIdle: cfg.Policy.SessionIdle, ReadTimeout: cfg.Policy.ReadDeadline,
-		Admit: s.admit, AtOnce: atOnce, Registry: s.registry.current, OnChange: s.changed, Log: cfg.Log,
-	})
+		Admit: s.admit, AtOnce: atOnce, Registry: s.fingerprint, OnChange: s.changed, Log: cfg.Log,
+	}
+	if s.hub = s.newHub(); s.hub != nil {
+		sessions.Hosted = s.hub
+	}
+	s.core = session.New(sessions)
 	return s, nil
 }
 

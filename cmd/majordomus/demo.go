@@ -264,7 +264,7 @@ func (d *demo) end() error {
 			}
 		}
 		if len(errs) > 0 && errors.Join(errs...) != nil {
-			fmt.Fprintln(d.app.err, launch.Tail(d.place.folder.LogPath(launch.LogName), 0))
+			fmt.Fprintln(d.app.err, lease.Tail(d.place.folder.LogPath(launch.LogName), 0))
 		}
 		d.place.close()
 	}

@@ -56,7 +56,7 @@ func (a *app) standalone(ctx context.Context) error {
 	defer p.close()
 	s, err := server.New(server.Config{
 		Checkout: p.Checkout, Policy: p.policy, Idle: -1, Version: programVersion(), Executable: a.started,
-		Alone: "it was started with --standalone", Log: log,
+		Hosting: a.hosts(p.Checkout), Alone: "it was started with --standalone", Log: log,
 	})
 	if err != nil {
 		return err

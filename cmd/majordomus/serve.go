@@ -132,7 +132,7 @@ func (a *app) stand(ctx context.Context, p place, o serveOptions, h lease.Histor
 	}
 	s, err := server.New(server.Config{
 		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Tenure: el.Tenure, Listener: bound,
-		Hosts: hosts, NoAuth: o.noAuth, Idle: time.Duration(o.idle) * time.Second,
+		Hosts: hosts, NoAuth: o.noAuth, Hosting: a.hosts(p.Checkout), Idle: time.Duration(o.idle) * time.Second,
 		Version: programVersion(), Executable: a.started, OnReady: ready, Log: log,
 	})
 	if err != nil {
@@ -325,7 +325,7 @@ func (in *inner) elect(a *app, p place, log *slog.Logger) func(context.Context, 
 // server answer what is in flight and send its client elsewhere.
 func (in *inner) alone(a *app, p place, why string, log *slog.Logger) (open func(context.Context) (io.ReadWriteCloser, error), end func(), err error) {
 	s, err := server.New(server.Config{
-		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Idle: -1,
+		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Idle: -1, Hosting: a.hosts(p.Checkout),
 		Version: programVersion(), Executable: a.started, Alone: why, Log: log,
 	})
 	if err != nil {

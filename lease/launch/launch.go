@@ -247,7 +247,7 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 	if f.State == lease.Present && f.Document.URL != nil && l.cfg.Folder.Probe(ctx, f.Document).Outcome == lease.Ours {
 		return nil
 	}
-	failed := &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: Tail(l.cfg.Folder.LogPath(LogName), from)}
+	failed := &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: lease.Tail(l.cfg.Folder.LogPath(LogName), from)}
 	if failed.Tail == "" {
 		// A full disk keeps the server from saying that the disk is full.
 		if _, err := out.WriteString("a server ended before it served, and logged nothing\n"); err != nil {
@@ -255,25 +255,6 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 		}
 	}
 	return failed
-}
-
-// Tail returns the last lines, at most 2 KiB, of what was written to the file
-// at path after its first from bytes. A file that cannot be read gives "".
-func Tail(path string, from int64) string {
-	const most = 2 << 10
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size()-from > most {
-		from = info.Size() - most
-	}
-	b, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, from, most), most))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(strings.ToValidUTF8(string(b), "?"))
 }
 
 // kept are the variables a server gets of the environment it was started from.

@@ -54,6 +54,9 @@ func (r Request) Yield() { r.c.yieldOnce() }
 // Emit writes a notification that belongs to the request, before its answer.
 func (r Request) Emit(line []byte) error { return r.c.emit(line) }
 
+// Tell tells the client something that it did not ask for, in its own time.
+func (r Request) Tell(line []byte) { r.c.Session.notify(line) }
+
 // Ask asks the client, in the era with a handshake, and returns its answer,
 // however long a person takes: raw, a result or an error.
 func (r Request) Ask(ctx context.Context, method string, params []byte) (frame.Message, error) {

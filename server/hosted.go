@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"majordomus/lease"
+	"majordomus/server/hub"
+	"majordomus/server/hub/config"
+)
+
+// Hosting says what a server hosts for its clients.
+type Hosting struct {
+	// Entries is asked again and again; see hub.Config. An error that is an
+	// *Untrusted is one that a person can lift.
+	Entries func() (*config.File, error)
+	Resolve func(config.Server) (config.Server, []string, error)
+}
+
+// Untrusted is why nothing of a servers file is started.
+type Untrusted struct {
+	Changed bool // it was trusted, and is another file now
+}
+
+func (u *Untrusted) Error() string {
+	if u.Changed {
+		return "the servers file has changed since it was trusted"
+	}
+	return "the servers file is not trusted"
+}
+
+// newHub is what hosts servers; nil where none may be.
+func (s *Server) newHub() *hub.Hub {
+	if s.cfg.Hosting == nil || s.cfg.Checkout == nil {
+		return nil
+	}
+	cfg := hub.Config{
+		Root: s.cfg.Checkout.Root, Version: s.cfg.Version, Entries: s.cfg.Hosting.Entries, Resolve: s.cfg.Hosting.Resolve,
+		Changed: func(kind string) {
+			s.core.Tell("!registry " + s.fingerprint())
+			s.core.ListChanged(kind)
+		},
+		Updated: func(uri string) { s.core.Updated(uri) }, MaxMessage: s.cfg.Policy.MaxMessageBytes, Log: s.log,
+		OpenLog: func(string) (io.WriteCloser, error) { return discard{io.Discard}, nil },
+	}
+	if f := s.cfg.Folder; f != nil {
+		dir := filepath.Dir(f.LeasePath())
+		cfg.Keep = filepath.Join(dir, "catalogue")
+		cfg.OpenLog = func(name string) (io.WriteCloser, error) { return f.Log(name) }
+		cfg.LogTail = func(name string) string { return lease.Tail(f.LogPath(name), 0) }
+	}
+	return hub.New(cfg)
+}
+
+type discard struct{ io.Writer }
+
+func (discard) Close() error { return nil }
+
+// hostedLimit is how long hosted servers get to end, all at once.
+const hostedLimit = 8 * time.Second
+
+func (s *Server) endHosted(ctx context.Context) {
+	if s.hub == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hostedLimit)
+	defer cancel()
+	s.hub.Close(ctx)
+}
+
+// sums counts all that clients can list, and fingerprints it.
+func (s *Server) sums() (lease.Counts, string) {
+	counts, fingerprint := s.registry.sums()
+	if s.hub == nil {
+		return counts, fingerprint
+	}
+	tools, resources, prompts := s.hub.Counts()
+	counts.Tools += tools
+	counts.Resources += resources
+	counts.Prompts += prompts
+	sum := sha256.Sum256([]byte(fingerprint + s.hub.Fingerprint()))
+	return counts, hex.EncodeToString(sum[:])
+}
+
+func (s *Server) fingerprint() string {
+	_, fingerprint := s.sums()
+	return fingerprint
+}
+
+// checkHosted looks at what is hosted: whether it may be, and each server.
+func (s *Server) checkHosted() []check {
+	if s.hub == nil {
+		return nil
+	}
+	trouble, problems, clashes := s.hub.Trouble()
+	trust := check{ID: "trust"}
+	if trouble != nil {
+		remedy := "mend the servers file; it is looked at again within seconds"
+		if _, ok := trouble.(*Untrusted); ok {
+			remedy = "look at what it would run and agree to it: majordomus trust"
+		}
+		trust.Findings = append(trust.Findings, finding{Message: "no server is hosted: " + s.pathless(trouble.Error()), Remedy: remedy})
+	}
+	for _, p := range problems {
+		trust.Findings = append(trust.Findings, finding{
+			Message: "an entry of the servers file is left out: " + p.String(), Remedy: "mend that line; the other entries go on",
+		})
+	}
+	for _, c := range clashes {
+		trust.Findings = append(trust.Findings, finding{
+			Message: "a resource is offered twice: " + brief(c, 300), Remedy: "host only one of the two, if that matters",
+		})
+	}
+	checks := []check{trust}
+	for _, st := range s.hub.States() {
+		c := check{ID: "upstream:" + st.Name}
+		if st.State == "failed" {
+			c.Findings = append(c.Findings, finding{
+				Message: "it has failed: " + brief(s.pathless(st.LastError), 400),
+				Remedy:  fmt.Sprintf("majordomus upstream logs %s shows what it said; it is started again on the next call", st.Name),
+			})
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}

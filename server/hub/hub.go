@@ -1,0 +1,478 @@
+// Package hub hosts other MCP servers, once for every client of a checkout.
+//
+// What a hosted server offers passes byte for byte but for the name, and so do
+// its answers: raw messages go around mcp-go, whose types lose what they do not
+// know. Ids and progress tokens are made anew on the way to a hosted server and
+// put back on the way from it, so that equal ones of two clients never meet.
+//
+// Promised: one process for each hosted server and checkout, or for each client
+// where the entry says so; that a slow, hostile or dead hosted server delays
+// nobody but its own callers; that lists are served at once from what was kept
+// of the last time. Not promised: that what an older server asks or says by
+// itself reaches a client when several have calls in flight there: such messages
+// name no call.
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"majordomus/bridge/frame"
+	"majordomus/server/hub/child"
+	"majordomus/server/hub/config"
+	"majordomus/server/session"
+)
+
+// Config says what a Hub hosts and where. Root, Updated and Changed are required.
+type Config struct {
+	Root    string // the checkout's folder: what hosted servers work in
+	Version string // ours, for their handshake
+
+	// Entries is asked what to host, again and again: an error says why nothing
+	// may be hosted, a file that cannot be read or is not trusted, and is
+	// reported by Findings.
+	Entries func() (*config.File, error)
+
+	// Resolve makes an entry ready to be started: variables replaced, and the
+	// environment of its process. It is asked at each start.
+	Resolve func(config.Server) (config.Server, []string, error)
+
+	OpenLog func(name string) (io.WriteCloser, error) // for a server's standard error, by a plain file name
+	LogTail func(name string) string                  // its last words; nil: none
+	Keep    string                                    // folder for catalogues; "" keeps none
+
+	Changed func(kind string) // a list has changed: tools, prompts or resources; must not block
+	Updated func(uri string)  // a resource has changed; must not block
+
+	MaxMessage int64
+	Log        *slog.Logger
+}
+
+// Hub is a session.Router for the servers that it hosts.
+type Hub struct {
+	cfg    Config
+	log    *slog.Logger
+	store  store
+	ctx    context.Context // the lifetime of all that is hosted; ended by Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	digest   string // of the entries in use
+	trouble  error  // why there are none
+	problems []config.Problem
+	ups      map[string]*upstream
+	present  map[string]bool // clients that are there to stay
+	routes   *routes
+}
+
+// upstream is one entry of the servers file.
+type upstream struct {
+	hub    *Hub
+	server config.Server
+
+	mu        sync.Mutex
+	catalogue catalogue
+	known     chan struct{} // closed once there is a catalogue
+	instances map[string]*instance
+	ended     bool
+}
+
+// New returns a Hub that hosts nothing yet.
+func New(cfg Config) *Hub {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.LogTail == nil {
+		cfg.LogTail = func(string) string { return "" }
+	}
+	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, routes: &routes{}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// spawn runs f in a goroutine that Close waits for; false when closed.
+func (h *Hub) spawn(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.wg.Go(f)
+	return true
+}
+
+// Close ends every hosted server, within ctx, and waits for all that the Hub
+// started.
+func (h *Hub) Close(ctx context.Context) {
+	h.mu.Lock()
+	ups := slices.Collect(maps.Values(h.ups))
+	h.closed = true
+	h.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, u := range ups {
+		wg.Go(func() { u.end(ctx) })
+	}
+	wg.Wait()
+	h.cancel()
+	h.wg.Wait()
+}
+
+// Look reads the entries and follows what changed in them: what is new, gone or
+// different, and nothing else.
+func (h *Hub) Look() {
+	file, err := h.cfg.Entries()
+	h.mu.Lock()
+	if h.closed || err == nil && h.trouble == nil && file.Digest == h.digest && h.digest != "" {
+		h.mu.Unlock()
+		return
+	}
+	var entries []config.Server
+	h.trouble, h.digest, h.problems = err, "", nil
+	if err == nil {
+		entries, h.digest, h.problems = file.Servers, file.Digest, file.Problems
+	}
+	wanted := map[string]config.Server{}
+	for _, e := range entries {
+		wanted[e.Name] = e
+	}
+	var gone []*upstream
+	for name, u := range h.ups {
+		if e, ok := wanted[name]; !ok || !e.Equal(u.server) {
+			gone = append(gone, u)
+			delete(h.ups, name)
+		} else {
+			delete(wanted, name)
+		}
+	}
+	clients := len(h.present) > 0
+	var fresh []*upstream
+	for name, e := range wanted {
+		u := h.newUpstream(e)
+		h.ups[name] = u
+		fresh = append(fresh, u)
+	}
+	h.mu.Unlock()
+	for _, u := range gone {
+		h.spawn(func() { u.end(h.ctx) })
+	}
+	if len(gone)+len(fresh) > 0 {
+		h.reroute()
+	}
+	if clients {
+		for _, u := range fresh {
+			u.warm()
+		}
+	}
+}
+
+func (h *Hub) newUpstream(e config.Server) *upstream {
+	u := &upstream{hub: h, server: e, known: make(chan struct{}), instances: map[string]*instance{}}
+	if kept, ok := h.store.load(e.Name, e.Key()); ok {
+		u.catalogue = kept
+		close(u.known)
+	}
+	return u
+}
+
+// warm starts a server before it is called, so that it is up when it is.
+func (u *upstream) warm() {
+	if u.server.Share == "session" && u.isKnown() {
+		return // there is one for each client, when it calls
+	}
+	in := u.instance("")
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.startLocked()
+}
+
+func (u *upstream) isKnown() bool {
+	select {
+	case <-u.known:
+		return true
+	default:
+		return false
+	}
+}
+
+// instance is the process that a client's calls go to.
+func (u *upstream) instance(client string) *instance {
+	if u.server.Share != "session" {
+		client = ""
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	in := u.instances[client]
+	if in == nil {
+		in = u.newInstance(client)
+		in.over = u.ended
+		u.instances[client] = in
+	}
+	return in
+}
+
+// end ends its processes for good.
+func (u *upstream) end(ctx context.Context) {
+	u.mu.Lock()
+	u.ended = true
+	all := slices.Collect(maps.Values(u.instances))
+	u.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, in := range all {
+		wg.Go(func() { in.end(ctx) })
+	}
+	wg.Wait()
+}
+
+// learned takes a whole catalogue.
+func (u *upstream) learned(all catalogue) {
+	for i := range kinds {
+		u.learnedKind(i, all[i])
+	}
+	u.mu.Lock()
+	first := !u.isKnown()
+	if first {
+		close(u.known)
+	}
+	kept := u.catalogue
+	u.mu.Unlock()
+	if first {
+		u.hub.reroute()
+	}
+	if err := u.hub.store.save(u.server.Name, u.server.Key(), kept); err != nil {
+		u.hub.log.Warn("a catalogue is not kept", "err", err)
+	}
+}
+
+// learnedKind takes one list, and tells of it when it is another.
+func (u *upstream) learnedKind(kind int, list []entry) {
+	u.mu.Lock()
+	before := u.catalogue
+	u.catalogue[kind] = list
+	same := u.catalogue.equal(before, kind)
+	u.mu.Unlock()
+	if same {
+		return
+	}
+	u.hub.reroute()
+	u.hub.cfg.Changed(kinds[kind].capability)
+}
+
+// Ready is session.Router's.
+func (h *Hub) Ready(client string) {
+	h.mu.Lock()
+	h.present[client] = true
+	ups := slices.Collect(maps.Values(h.ups))
+	h.mu.Unlock()
+	for _, u := range ups {
+		u.warm()
+	}
+}
+
+// Left is session.Router's.
+func (h *Hub) Left(client string) {
+	h.mu.Lock()
+	delete(h.present, client)
+	ups := slices.Collect(maps.Values(h.ups))
+	h.mu.Unlock()
+	for _, u := range ups {
+		u.mu.Lock()
+		in := u.instances[client]
+		delete(u.instances, client)
+		u.mu.Unlock()
+		if in != nil {
+			h.spawn(func() { in.end(h.ctx) })
+		}
+	}
+}
+
+// spec is how to start a server.
+func (h *Hub) spec(e config.Server) (child.Spec, error) {
+	e, env, err := h.cfg.Resolve(e)
+	if err != nil {
+		return child.Spec{}, err
+	}
+	if e.Command == "" {
+		return child.Spec{}, errors.New("is reached over HTTP, which is not supported yet")
+	}
+	return child.Spec{Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env}, nil
+}
+
+// LogName is the name of the log of what a hosted server writes to its standard
+// error.
+func LogName(server string) string {
+	plain := strings.Map(plainRune, server)
+	if plain != server || len(plain) > maxName {
+		plain = hashed(plain, server)
+	}
+	return "upstream-" + plain + ".log"
+}
+
+// firstLists is how long a list waits for servers of which nothing is known.
+const firstLists = 2 * time.Second
+
+// List is session.Router's.
+func (h *Hub) List(r session.Request, kind string) [][]byte {
+	ctx, cancel := context.WithTimeout(r.Context(), firstLists)
+	defer cancel()
+	h.learn(ctx, r, func(*upstream) bool { return true })
+	routes := h.current()
+	for i, k := range kinds {
+		if k.member == kind {
+			return routes.lists[i]
+		}
+	}
+	return nil
+}
+
+func (h *Hub) current() *routes {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.routes
+}
+
+// learn starts those servers of which nothing is known yet, and waits until it
+// is or they have failed. It reports whether there were any.
+func (h *Hub) learn(ctx context.Context, r session.Request, which func(*upstream) bool) bool {
+	h.mu.Lock()
+	var unknown []*upstream
+	for _, u := range h.ups {
+		if !u.isKnown() && which(u) {
+			unknown = append(unknown, u)
+		}
+	}
+	h.mu.Unlock()
+	if len(unknown) == 0 {
+		return false
+	}
+	r.Yield()
+	for _, u := range unknown {
+		u.warm()
+	}
+	for _, u := range unknown {
+		select {
+		case <-u.known:
+		case <-u.failed():
+		case <-ctx.Done():
+		}
+	}
+	return true
+}
+
+// failed is closed when no start goes on.
+func (u *upstream) failed() <-chan struct{} {
+	in := u.instance("")
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.state == stateStarting {
+		return in.started
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// Route is session.Router's.
+func (h *Hub) Route(r session.Request) ([]byte, bool) {
+	u, params := h.current().find(r.Message())
+	if u == nil {
+		// A client may know a name from before, from another server.
+		which := mayOffer(r.Message())
+		if which == nil || !h.learn(r.Context(), r, which) {
+			return nil, false
+		}
+		if u, params = h.current().find(r.Message()); u == nil {
+			return nil, false
+		}
+	}
+	return h.forward(r, u, params), true
+}
+
+// forward has the request answered by a hosted server.
+func (h *Hub) forward(r session.Request, u *upstream, params []byte) []byte {
+	r.Yield()
+	m := r.Message()
+	result, err := h.ask(r, u, m.Name(), params)
+	var failed *Failure
+	switch {
+	case err == nil:
+		return result
+	case errors.As(err, &failed):
+		return frame.Failure(m.ID, frame.CodeInternal, err.Error(), fmt.Appendf(nil, `{"code":%q}`, failed.Code))
+	}
+	return frame.Failure(m.ID, frame.CodeInternal, err.Error(), nil)
+}
+
+func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) (answer []byte, err error) {
+	in := u.instance(r.Session())
+	one, err := in.enter(r)
+	if err != nil {
+		return nil, err
+	}
+	failed := true
+	defer func() { in.leave(one, failed) }()
+	ctx := r.Context()
+	if t := u.server.Timeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t, in.fail("upstream_timeout", "did not answer within %v", t))
+		defer cancel()
+	}
+	c, err := in.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var p *progress
+	if token := frame.Get(params, "_meta", "progressToken"); token != nil {
+		p = &progress{r: r, token: token}
+	}
+	m, err := c.call(ctx, method, plain(params), p.callback())
+	p.flush()
+	if err != nil {
+		var f *Failure
+		if errors.As(err, &f) || ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, in.fail("upstream_failed", "%w, and what it did with this request is not known", err)
+	}
+	id := r.Message().ID
+	if m.Error != nil {
+		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}'), nil
+	}
+	failed = false
+	if r.Stateless() && frame.Get(m.Result, "resultType") == nil {
+		m.Result = frame.Set(m.Result, "resultType", []byte(`"complete"`))
+	}
+	return frame.Result(id, m.Result), nil
+}
+
+// plain is params without what the era without sessions says in each request: a
+// server that shook hands has been told.
+func plain(params []byte) []byte {
+	meta := frame.Get(params, "_meta")
+	if meta == nil {
+		return params
+	}
+	kept := []byte("{}")
+	dropped := false
+	err := frame.Members(meta, func(key string, raw []byte) bool {
+		if strings.HasPrefix(key, "io.modelcontextprotocol/") {
+			dropped = true
+		} else {
+			kept = frame.Set(kept, key, raw)
+		}
+		return true
+	})
+	if err != nil || !dropped {
+		return params
+	}
+	return frame.Set(params, "_meta", kept)
+}

@@ -1,0 +1,288 @@
+package hub_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"majordomus/bridge/frame"
+)
+
+func TestWhatIsHostedPassesAsItIs(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	tools := string(frame.Get(c.ask("tools/list", "{}").Result, "tools"))
+	want := `[{"name":"good__echo","inputSchema":{"type":["object","null"],"$defs":{"a":{"x-odd":1e2}},"anyOf":[{}]},"icons":[{"src":"a"}],"_meta":{"k":0.10}},` +
+		`{"name":"good__do_it_now_ade6c772","inputSchema":{"type":"object"}}]`
+	if tools != want {
+		t.Errorf("tools:\n got %s\nwant %s", tools, want)
+	}
+	for method, want := range map[string]string{
+		"prompts/list":             `{"prompts":[{"name":"good__hello"}]}`,
+		"resources/list":           `{"resources":[{"uri":"test://good/one","name":"one"}]}`,
+		"resources/templates/list": `{"resourceTemplates":[{"uriTemplate":"test://good/by/{id}","name":"by id"}]}`,
+	} {
+		if got := string(c.ask(method, "{}").Result); got != want {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+	m := c.ask("tools/call", `{"name":"good__echo","arguments":{"do":"params","n":9007199254740993},"_meta":{"other":0.10}}`)
+	if got := string(m.Result); got != `{"content":[],"structuredContent":{"name":"echo","arguments":{"do":"params","n":9007199254740993},"_meta":{"other":0.10}},"odd": 1e2}` {
+		t.Errorf("a call: %s", got)
+	}
+	if got := text(c.call("good__do_it_now_ade6c772", `"do":"params"`)); strings.Contains(got, "error") {
+		t.Error(got)
+	}
+	if got := string(c.call("good__echo", `"do":"fail"`).Error); got != `{"code":-32050,"message":"no <thing>","data":{"n":1e2}}` {
+		t.Errorf("an error: %s", got)
+	}
+	for uri, want := range map[string]string{"test://good/one": "read by good", "test://good/by/7": "read by good"} {
+		if got := string(c.ask("resources/read", `{"uri":"`+uri+`"}`).Result); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", uri, got)
+		}
+	}
+	if got := string(c.ask("prompts/get", `{"name":"good__hello"}`).Result); !strings.Contains(got, `"text":"hello"`) {
+		t.Errorf("a prompt: %s", got)
+	}
+	if got := c.call("good__nothing", ""); got.Error == nil {
+		t.Errorf("a tool that is not there: %s", got.Raw)
+	}
+	if got := text(c.call("good__echo", `"do":"cwd"`)); got != h.dir {
+		t.Errorf("it works in %s", got)
+	}
+	if got := text(c.call("good__echo", `"do":"roots"`)); !strings.Contains(got, `"uri":"file://`+h.dir+`"`) {
+		t.Errorf("its roots are %s", got)
+	}
+}
+
+// All clients share one process, and equal ids and tokens of theirs do not meet.
+func TestOneProcessForAll(t *testing.T) {
+	h := settle(t, "good")
+	var wg sync.WaitGroup
+	pids := make([]string, 8)
+	for i := range pids {
+		c := h.client()
+		wg.Go(func() {
+			pids[i] = text(c.call("good__echo", `"do":"pid"`))
+			for n := range 20 {
+				want := fmt.Sprintf(`{"c":%d,"n":%d}`, i, n)
+				if got := text(c.call("good__echo", want[1:len(want)-1])); got != want {
+					t.Errorf("asked %s, answered %s", want, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, pid := range pids {
+		if pid != pids[0] || pid == "" {
+			t.Fatalf("processes %q", pids)
+		}
+	}
+}
+
+func TestProcessesOfOneClient(t *testing.T) {
+	h := settle(t, "good/session")
+	one, two := h.client(), h.client()
+	a, b := text(one.call("good__echo", `"do":"pid"`)), text(two.call("good__echo", `"do":"pid"`))
+	if a == b || text(one.call("good__echo", `"do":"pid"`)) != a {
+		t.Errorf("processes %s and %s", a, b)
+	}
+	one.conn.Close()
+	eventually(t, "the first one's process has ended", func() bool {
+		for _, p := range h.hub.States()[0].Processes {
+			if fmt.Sprint(p.PID) == a {
+				return false
+			}
+		}
+		return true
+	})
+	if got := text(two.call("good__echo", `"do":"pid"`)); got != b {
+		t.Errorf("the second one's is now %s", got)
+	}
+}
+
+func TestProgressOfHostedServers(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	c.ask("tools/call", `{"name":"good__echo","arguments":{"do":"progress"},"_meta":{"progressToken":"t<1>"}}`)
+	var notes []string
+	for _, n := range c.notes {
+		if strings.Contains(n, "notifications/progress") {
+			notes = append(notes, n)
+		}
+	}
+	if len(notes) == 0 || notes[len(notes)-1] != `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t<1>","progress":999,"odd":1e2}}` {
+		t.Errorf("%d notes, the last %q", len(notes), notes)
+	}
+}
+
+func TestQuestionsOfHostedServers(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	id := c.send("tools/call", `{"name":"good__echo","arguments":{"do":"elicit"}}`)
+	for {
+		m := c.hear()
+		if m.Name() == "elicitation/create" {
+			c.say(string(frame.Result(m.ID, []byte(`{"action":"accept","content":{"n":1e2}}`))))
+			break
+		}
+	}
+	if got := text(c.answer(id)); got != `{"jsonrpc":"2.0","id":"q0","result":{"action":"accept","content":{"n":1e2}}}` {
+		t.Errorf("it was answered %s", got)
+	}
+	// It has asked once: others wait for their turn, so that it is certain whom
+	// it means.
+	other := h.client()
+	id = c.send("tools/call", `{"name":"good__echo","arguments":{"do":"elicit"}}`)
+	var q frame.Message
+	for q.Name() != "elicitation/create" {
+		q = c.hear()
+	}
+	waiting := other.send("tools/call", `{"name":"good__echo","arguments":{"do":"pid"}}`)
+	other.ask("ping", "{}") // nobody else waits
+	c.say(string(frame.Result(q.ID, []byte(`{"action":"decline"}`))))
+	if got := text(c.answer(id)); !strings.Contains(got, "decline") {
+		t.Error(got)
+	}
+	if got := text(other.answer(waiting)); got == "" {
+		t.Error("the other one is not answered")
+	}
+}
+
+func TestListsOfHostedServersChange(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	c.ask("tools/list", "{}")
+	c.call("good__echo", `"do":"more"`)
+	eventually(t, "the new tool is listed", func() bool {
+		return strings.Contains(string(c.ask("tools/list", "{}").Result), `"good__another"`)
+	})
+	eventually(t, "the client is told", func() bool {
+		c.ask("ping", "{}")
+		return strings.Contains(strings.Join(c.notes, "\n"), "notifications/tools/list_changed")
+	})
+}
+
+// What was kept of the last time is listed before anything is started.
+func TestKeptCatalogue(t *testing.T) {
+	h := settle(t, "good")
+	h.client().ask("tools/list", "{}")
+	eventually(t, "the catalogue is kept", func() bool {
+		kept, _ := filepath.Glob(filepath.Join(h.dir, "catalogue", "good__-*.json"))
+		return len(kept) == 1
+	})
+	h.close()
+	again := &house{t: t, dir: h.dir}
+	again.host("good")
+	again.open()
+	if n, _, _ := again.hub.Counts(); n != 2 {
+		t.Errorf("%d tools are known", n)
+	}
+	if st := again.hub.States()[0]; st.State != "stopped" || len(st.Processes) != 0 {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+// A server that does not work says why, within moments, and the others go on.
+func TestHostileServers(t *testing.T) {
+	h := settle(t, "good", "dead", "mute", "banner", "gone=none")
+	h.mu.Lock()
+	h.file.Servers[4].Command = filepath.Join(h.dir, "no", "such", "program")
+	h.file.Digest += "!"
+	h.mu.Unlock()
+	h.hub.Look()
+	c := h.client()
+	began := time.Now()
+	list := string(c.ask("tools/list", "{}").Result)
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("a list took %v", took)
+	}
+	for _, name := range []string{"good__echo", "banner__echo"} {
+		if !strings.Contains(list, `"`+name+`"`) {
+			t.Errorf("%s is not listed: %s", name, list)
+		}
+	}
+	if got := text(c.call("banner__echo", `"a":1`)); got != `{"a":1}` {
+		t.Error(got)
+	}
+	for name, why := range map[string]string{"dead": "cannot find my configuration", "gone": filepath.Join("no", "such", "program")} {
+		eventually(t, name+" has failed", func() bool {
+			for _, s := range h.hub.States() {
+				if s.Name == name {
+					return s.State == "failed" && strings.Contains(s.LastError, why)
+				}
+			}
+			return false
+		})
+	}
+}
+
+func TestDeathDuringACall(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	before := text(c.call("good__echo", `"do":"pid"`))
+	waiting := c.send("tools/call", `{"name":"good__echo","arguments":{"do":"wait","for":"1m"}}`)
+	if got := c.call("good__echo", `"do":"die"`); !strings.Contains(string(got.Error), "upstream_failed") {
+		t.Errorf("the call that killed it: %s", got.Raw)
+	}
+	if got := c.answer(waiting); !strings.Contains(string(got.Error), "not known") {
+		t.Errorf("the call beside it: %s", got.Raw)
+	}
+	if got := c.call("good__echo", `"do":"pid"`); !strings.Contains(string(got.Error), "started again") {
+		t.Errorf("at once: %s", got.Raw)
+	}
+	eventually(t, "it is back", func() bool {
+		got := text(c.call("good__echo", `"do":"pid"`))
+		return got != before && !strings.Contains(got, "error")
+	})
+}
+
+func TestCancelledCall(t *testing.T) {
+	h := settle(t, "log")
+	c := h.client()
+	id := c.send("tools/call", `{"name":"log__echo","arguments":{"do":"wait","for":"1m"}}`)
+	eventually(t, "it runs", func() bool { return h.hub.States()[0].Calls == 1 && strings.Contains(h.log("log"), `"1m"`) })
+	c.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+	eventually(t, "the server is told", func() bool { return strings.Contains(h.log("log"), "notifications/cancelled") })
+	c.ask("ping", "{}")
+	if got := text(c.call("log__echo", `"a":1`)); got != `{"a":1}` {
+		t.Error(got)
+	}
+}
+
+func (h *house) log(name string) string {
+	b, err := os.ReadFile(filepath.Join(h.dir, "upstream-"+name+".log"))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+func TestFileChanges(t *testing.T) {
+	h := settle(t, "good", "log")
+	c := h.client()
+	pid := text(c.call("good__echo", `"do":"pid"`))
+	h.host("good", "late")
+	h.hub.Look()
+	if got := text(c.call("good__echo", `"do":"pid"`)); got != pid {
+		t.Errorf("an entry that did not change runs in %s now, not %s", got, pid)
+	}
+	if got := c.call("log__echo", ""); got.Error == nil {
+		t.Errorf("an entry that is gone: %s", got.Raw)
+	}
+	eventually(t, "the new one is there", func() bool {
+		return strings.Contains(string(c.ask("tools/list", "{}").Result), "late__echo")
+	})
+	h.mu.Lock()
+	h.err = fmt.Errorf("not trusted")
+	h.mu.Unlock()
+	h.hub.Look()
+	if got := c.call("good__echo", ""); got.Error == nil {
+		t.Errorf("without trust: %s", got.Raw)
+	}
+	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
+}

@@ -1,0 +1,475 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"majordomus/bridge/frame"
+	"majordomus/server/hub/child"
+	"majordomus/server/session"
+)
+
+const (
+	startTimeout = 90 * time.Second // for a server's answer to initialize and its first lists
+	usualIdle    = 10 * time.Minute // how long a server outlives its last call
+	firstPause   = time.Second      // before it is started again
+	longestPause = 5 * time.Minute
+	steady       = 30 * time.Second // having lived so long, it is no crash loop
+	mostCalls    = 64               // in flight in one server
+)
+
+// The states of an instance, as people are told.
+const (
+	stateStopped  = "stopped"
+	stateStarting = "starting"
+	stateReady    = "ready"
+	stateFailed   = "failed" // and not to be started again before retryAt
+)
+
+// instance is one process of a hosted server: the one that everybody shares, or
+// that of one client.
+type instance struct {
+	up    *upstream
+	owner string // the session it belongs to; "" for everybody's
+	log   *slog.Logger
+
+	ctx    context.Context // its lifetime; ended by end
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	state    string
+	started  chan struct{} // closed when the start that goes on has ended
+	conn     *conn
+	child    *child.Child
+	caps     []byte // what it says that it can
+	failure  error  // why the last start or life ended
+	failures int    // in a row
+	retryAt  time.Time
+	over     bool // it is not to be started any more
+
+	active  map[*use]struct{}
+	alone   bool          // it has asked something: from then on it gets one client's calls at a time
+	changed chan struct{} // closed and replaced when a use ends
+	idle    *time.Timer
+	calls   int
+	errs    int
+}
+
+// A use is one request that it answers.
+type use struct{ r session.Request }
+
+func (u *upstream) newInstance(owner string) *instance {
+	in := &instance{
+		up: u, owner: owner, log: u.hub.log.With("upstream", u.server.Name), state: stateStopped,
+		active: map[*use]struct{}{}, changed: make(chan struct{}),
+	}
+	in.ctx, in.cancel = context.WithCancelCause(u.hub.ctx)
+	return in
+}
+
+// A Failure is why a hosted server could not be used.
+type Failure struct {
+	Server string
+	Code   string // upstream_failed, upstream_busy or upstream_gone
+	Err    error
+}
+
+func (f *Failure) Error() string { return fmt.Sprintf("the hosted server %q %v", f.Server, f.Err) }
+func (f *Failure) Unwrap() error { return f.Err }
+
+func (in *instance) fail(code, format string, args ...any) error {
+	return &Failure{in.up.server.Name, code, fmt.Errorf(format, args...)}
+}
+
+// enter lets a request in, when its turn has come.
+func (in *instance) enter(r session.Request) (*use, error) {
+	for {
+		in.mu.Lock()
+		switch {
+		case in.over:
+			in.mu.Unlock()
+			return nil, in.fail("upstream_gone", "is hosted no more")
+		case len(in.active) >= mostCalls:
+			in.mu.Unlock()
+			return nil, in.fail("upstream_busy", "has %d calls in flight, which is as many as it gets", mostCalls)
+		case !in.alone || in.onlyOfLocked(r.Session()):
+			u := &use{r}
+			in.active[u] = struct{}{}
+			in.calls++
+			if in.idle != nil {
+				in.idle.Stop()
+			}
+			in.mu.Unlock()
+			return u, nil
+		}
+		changed := in.changed
+		in.mu.Unlock()
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return nil, context.Cause(r.Context())
+		}
+	}
+}
+
+// onlyOfLocked reports whether nobody but that session has a call in flight.
+func (in *instance) onlyOfLocked(id string) bool {
+	for u := range in.active {
+		if u.r.Session() != id {
+			return false
+		}
+	}
+	return true
+}
+
+func (in *instance) leave(u *use, failed bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.active, u)
+	if failed {
+		in.errs++
+	}
+	close(in.changed)
+	in.changed = make(chan struct{})
+	in.restLocked()
+}
+
+// restLocked has an idle server ended.
+func (in *instance) restLocked() {
+	if len(in.active) > 0 || in.state != stateReady {
+		return
+	}
+	after := in.up.server.Idle
+	if after <= 0 {
+		after = usualIdle
+	}
+	if in.idle == nil {
+		in.idle = time.AfterFunc(after, func() { in.up.hub.spawn(in.endIdle) })
+	} else {
+		in.idle.Reset(after)
+	}
+}
+
+func (in *instance) endIdle() {
+	in.mu.Lock()
+	c := in.child
+	if len(in.active) > 0 || in.state != stateReady {
+		in.mu.Unlock()
+		return
+	}
+	in.state, in.conn, in.child = stateStopped, nil, nil
+	in.mu.Unlock()
+	in.log.Info("ending a hosted server that nobody uses")
+	c.Stop(in.up.hub.ctx)
+}
+
+// ready returns a session with the server, started if need be.
+func (in *instance) ready(ctx context.Context) (*conn, error) {
+	for {
+		in.mu.Lock()
+		switch {
+		case in.over:
+			in.mu.Unlock()
+			return nil, in.fail("upstream_gone", "is hosted no more")
+		case in.state == stateReady:
+			c := in.conn
+			in.mu.Unlock()
+			return c, nil
+		case in.state == stateFailed && time.Now().Before(in.retryAt):
+			err := in.fail("upstream_failed", "failed: %w; it is started again on the first call after %s", in.failure, in.retryAt.Format(time.TimeOnly))
+			in.mu.Unlock()
+			return nil, err
+		case !in.startLocked():
+			in.mu.Unlock()
+			return nil, in.fail("upstream_gone", "is not started: this server is ending")
+		}
+		started := in.started
+		in.mu.Unlock()
+		select {
+		case <-started:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		in.mu.Lock()
+		failed := in.state == stateFailed
+		err := in.failure
+		in.mu.Unlock()
+		if failed {
+			return nil, in.fail("upstream_failed", "could not be started: %w", err)
+		}
+	}
+}
+
+// startLocked has it started, if it is not and may be; false when the Hub is
+// closed.
+func (in *instance) startLocked() bool {
+	if in.over || in.state == stateStarting || in.state == stateReady || in.state == stateFailed && time.Now().Before(in.retryAt) {
+		return true
+	}
+	before, started := in.state, in.started
+	in.state, in.started = stateStarting, make(chan struct{})
+	if !in.up.hub.spawn(in.start) {
+		in.state, in.started = before, started
+		return false
+	}
+	return true
+}
+
+// start starts the process, shakes hands, and has it watched.
+func (in *instance) start() {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(in.ctx, startTimeout, fmt.Errorf("it did not answer within %v", startTimeout))
+	defer cancel()
+	c, ch, caps, err := in.launch(ctx)
+	in.mu.Lock()
+	defer func() {
+		close(in.started)
+		in.mu.Unlock()
+	}()
+	switch {
+	case err == nil && !in.over:
+	case err == nil:
+		in.mu.Unlock()
+		ch.Stop(in.up.hub.ctx)
+		in.mu.Lock()
+		in.state = stateStopped
+		return
+	case in.over:
+		in.state = stateStopped
+		return
+	default:
+		in.failedLocked(err, 0)
+		return
+	}
+	in.state, in.conn, in.child, in.caps = stateReady, c, ch, caps
+	in.log.Info("a hosted server is up", "after", time.Since(began).Round(time.Millisecond), "pid", ch.PID())
+	in.restLocked()
+	in.up.hub.spawn(func() { in.watch(c, ch, time.Now()) })
+}
+
+// failedLocked notes the end of a start or a life that lasted so long.
+func (in *instance) failedLocked(err error, lived time.Duration) {
+	if lived > steady {
+		in.failures = 0
+	}
+	in.failures++
+	pause := min(longestPause, firstPause<<min(in.failures-1, 20))
+	pause += rand.N(pause/4 + 1)
+	in.state, in.conn, in.child, in.failure, in.retryAt = stateFailed, nil, nil, err, time.Now().Add(pause)
+	in.log.Warn("a hosted server has failed", "because", err, "in a row", in.failures, "next start after", pause.Round(time.Millisecond))
+}
+
+// launch is a start, up to the first catalogue.
+func (in *instance) launch(ctx context.Context) (c *conn, ch *child.Child, caps []byte, err error) {
+	h := in.up.hub
+	spec, err := h.spec(in.up.server)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stderr, err := h.cfg.OpenLog(LogName(in.up.server.Name))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	spec.Stderr = stderr
+	ch, err = child.Start(spec)
+	if err != nil {
+		stderr.Close() // ignore error: nothing was written
+		return nil, nil, nil, err
+	}
+	h.spawn(func() {
+		<-ch.Done()
+		stderr.Close() // ignore error: its last words are written or lost
+	})
+	c = newConn(ch.Stdout(), ch.Stdin(), h.cfg.MaxMessage, in)
+	defer func() {
+		if err == nil {
+			return
+		}
+		ch.Stop(h.ctx)
+		if ended := ch.Err(); ended != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w; it ended: %w", err, ended)
+		}
+		if tail := h.cfg.LogTail(LogName(in.up.server.Name)); tail != "" {
+			err = fmt.Errorf("%w; its last words: %s", err, tail)
+		}
+	}()
+	m, err := c.call(ctx, "initialize", fmt.Appendf(nil,
+		`{"protocolVersion":"2025-11-25","capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"majordomus","version":%s}}`,
+		frame.Quote(h.cfg.Version)), nil)
+	if err != nil {
+		return c, ch, nil, err
+	}
+	if m.Error != nil {
+		return c, ch, nil, fmt.Errorf("it answered initialize with an error: %s", brief(m.Error))
+	}
+	caps = frame.Get(m.Result, "capabilities")
+	c.tell("notifications/initialized", nil)
+	all, err := fetch(ctx, c, caps)
+	if err != nil {
+		return c, ch, nil, err
+	}
+	in.up.learned(all)
+	return c, ch, caps, nil
+}
+
+// watch waits for the end of a process that nobody ended.
+func (in *instance) watch(c *conn, ch *child.Child, since time.Time) {
+	select {
+	case <-ch.Done():
+	case <-c.done:
+	}
+	in.mu.Lock()
+	ours := in.child == ch && !in.over
+	if ours {
+		err := ch.Err()
+		select {
+		case <-ch.Done():
+		default:
+			err = nil
+		}
+		if err == nil {
+			err = errors.New("it closed its output")
+		}
+		in.failedLocked(err, time.Since(since))
+	}
+	in.mu.Unlock()
+	if ours {
+		ch.Stop(in.up.hub.ctx)
+	}
+}
+
+// end ends it for good.
+func (in *instance) end(ctx context.Context) {
+	in.mu.Lock()
+	in.over = true
+	in.cancel(errors.New("it is hosted no more"))
+	ch := in.child
+	starting := in.started
+	if in.state != stateStarting {
+		in.state, in.conn, in.child = stateStopped, nil, nil
+		starting = nil
+	}
+	if in.idle != nil {
+		in.idle.Stop()
+	}
+	close(in.changed)
+	in.changed = make(chan struct{})
+	in.mu.Unlock()
+	if ch != nil {
+		ch.Stop(ctx)
+	}
+	if starting != nil {
+		<-starting // which cancel has brought to its end
+	}
+}
+
+// client is the only one that has a call in flight: in the older era what a
+// server says of itself names no call, so only then it is certain whom it means.
+func (in *instance) client() (session.Request, bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var one *use
+	for u := range in.active {
+		if one != nil && one.r.Session() != u.r.Session() {
+			return session.Request{}, false
+		}
+		one = u
+	}
+	if one == nil {
+		return session.Request{}, false
+	}
+	return one.r, true
+}
+
+// asked answers a question of the server's.
+func (in *instance) asked(m frame.Message) []byte {
+	no := func(code int, text string) []byte { return frame.Failure(m.ID, code, text, nil) }
+	switch m.Name() {
+	case "ping":
+		return frame.Result(m.ID, []byte("{}"))
+	case "roots/list":
+		root := in.up.hub.cfg.Root
+		return frame.Result(m.ID, append(append([]byte(`{"roots":[{"uri":`), frame.Quote(fileURI(root))...),
+			append(append([]byte(`,"name":`), frame.Quote(filepath.Base(root))...), "}]}"...)...))
+	case "sampling/createMessage", "elicitation/create":
+	default:
+		return no(frame.CodeMethodNotFound, "this client does not answer "+m.Name())
+	}
+	r, certain := in.client()
+	in.mu.Lock()
+	in.alone = true
+	in.mu.Unlock()
+	if !certain {
+		return no(frame.CodeInternal, "it is not certain which client is meant: ask during a call, of one client at a time")
+	}
+	answer, err := r.Ask(r.Context(), m.Name(), m.Params)
+	switch {
+	case err != nil:
+		return no(frame.CodeInternal, err.Error())
+	case answer.Error != nil:
+		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), m.ID...), `,"error":`...), answer.Error...), '}')
+	}
+	return frame.Result(m.ID, answer.Result)
+}
+
+// told is told what the server says by itself.
+func (in *instance) told(m frame.Message) {
+	h := in.up.hub
+	switch name := m.Name(); name {
+	case "notifications/message":
+		if r, certain := in.client(); certain && !r.Stateless() {
+			r.Tell(m.Raw)
+			return
+		}
+		in.log.Info("a hosted server says", "level", textAt(m.Params, "level"), "data", brief(frame.Get(m.Params, "data")))
+	case "notifications/resources/updated":
+		if uri, ok := frame.Text(frame.Get(m.Params, "uri")); ok {
+			h.cfg.Updated(uri)
+		}
+	default:
+		for i, k := range kinds {
+			if name == "notifications/"+k.capability+"/list_changed" {
+				h.spawn(func() { in.relist(i) })
+			}
+		}
+	}
+}
+
+// relist reads one list anew.
+func (in *instance) relist(kind int) {
+	in.mu.Lock()
+	c, caps := in.conn, in.caps
+	in.mu.Unlock()
+	if c == nil {
+		return // it is being started, and lists everything then
+	}
+	ctx, cancel := context.WithTimeout(in.up.hub.ctx, startTimeout)
+	defer cancel()
+	list, err := fetchKind(ctx, c, caps, kind)
+	if err != nil {
+		in.log.Warn("a hosted server says that its list has changed, and does not list it", "err", err)
+		return
+	}
+	in.up.learnedKind(kind, list)
+}
+
+func textAt(value []byte, path ...string) string {
+	s, _ := frame.Text(frame.Get(value, path...))
+	return s
+}
+
+func fileURI(path string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
+}

@@ -1,0 +1,132 @@
+package hub
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"majordomus/server/hub/config"
+)
+
+// State is how one hosted server stands.
+type State struct {
+	Name      string    `json:"name"`
+	State     string    `json:"state"` // stopped, starting, ready or failed; of several processes the liveliest
+	Share     string    `json:"share"`
+	Processes []Process `json:"processes"`
+	Clients   int       `json:"clients"` // that share it, or have one each
+	Calls     int       `json:"calls"`
+	Errors    int       `json:"errors"`
+	LastError string    `json:"last_error,omitempty"`
+	RetryAt   time.Time `json:"retry_at,omitzero"` // when a failed one may be started again
+	Tools     int       `json:"tools"`
+	Prompts   int       `json:"prompts"`
+	Resources int       `json:"resources"`
+}
+
+// Process is one process of a hosted server.
+type Process struct {
+	PID    int       `json:"pid"`
+	Since  time.Time `json:"since"`
+	Client string    `json:"client,omitempty"` // the session it belongs to
+}
+
+var liveliness = []string{stateStopped, stateFailed, stateStarting, stateReady}
+
+// States describes the hosted servers, by name.
+func (h *Hub) States() []State {
+	h.mu.Lock()
+	ups := maps.Clone(h.ups)
+	clients := len(h.present)
+	h.mu.Unlock()
+	list := []State{}
+	for _, name := range slices.Sorted(maps.Keys(ups)) {
+		list = append(list, ups[name].state(clients))
+	}
+	return list
+}
+
+func (u *upstream) state(clients int) State {
+	u.mu.Lock()
+	s := State{
+		Name: u.server.Name, State: stateStopped, Share: u.server.Share, Processes: []Process{}, Clients: clients,
+		Tools: len(u.catalogue[0]), Prompts: len(u.catalogue[1]), Resources: len(u.catalogue[2]),
+	}
+	instances := maps.Clone(u.instances)
+	u.mu.Unlock()
+	if s.Share == "" {
+		s.Share = config.ShareCheckout
+	}
+	for owner, in := range instances {
+		in.mu.Lock()
+		if slices.Index(liveliness, in.state) > slices.Index(liveliness, s.State) {
+			s.State = in.state
+		}
+		s.Calls += in.calls
+		s.Errors += in.errs
+		if in.failure != nil {
+			s.LastError = in.failure.Error()
+		}
+		if in.state == stateFailed {
+			s.RetryAt = in.retryAt
+		}
+		c := in.child
+		in.mu.Unlock()
+		if c != nil {
+			s.Processes = append(s.Processes, Process{PID: c.PID(), Since: c.Started(), Client: owner})
+		}
+	}
+	slices.SortFunc(s.Processes, func(a, b Process) int { return a.PID - b.PID })
+	return s
+}
+
+// Trouble is why nothing is hosted at all, and what is wrong with single entries
+// of the servers file or between hosted servers.
+func (h *Hub) Trouble() (err error, problems []config.Problem, clashes []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.trouble, h.problems, h.routes.clashes
+}
+
+// Counts is how many tools, resources and prompts are offered.
+func (h *Hub) Counts() (tools, resources, prompts int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.routes.lists[0]), len(h.routes.lists[2]), len(h.routes.lists[1])
+}
+
+// Fingerprint changes when anything that is offered does.
+func (h *Hub) Fingerprint() string {
+	h.mu.Lock()
+	r := h.routes
+	h.mu.Unlock()
+	sum := sha256.New()
+	for i, k := range kinds {
+		fmt.Fprintf(sum, "%s %d\n", k.member, len(r.lists[i]))
+		for _, raw := range r.lists[i] {
+			fmt.Fprintf(sum, "%d %s\n", len(raw), raw)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// Restart ends a server's processes and has them started at once.
+func (h *Hub) Restart(name string) bool {
+	h.mu.Lock()
+	u := h.ups[name]
+	if u != nil {
+		h.ups[name] = h.newUpstream(u.server)
+	}
+	fresh := h.ups[name]
+	h.mu.Unlock()
+	if u == nil {
+		return false
+	}
+	u.end(h.ctx)
+	h.reroute()
+	fresh.warm()
+	return true
+}
