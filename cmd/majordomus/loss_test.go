@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -37,6 +38,9 @@ import (
 // the test. Their effects are lines in a file, which outlive whoever wrote them.
 // A small election stands for the real one: the next server is started when the
 // one there was is known to be gone.
+
+// lossGrace is how long a silent server is waited for.
+const lossGrace = 300 * time.Millisecond
 
 const lossServer = "MAJORDOMUS_TEST_LOSS_SERVER"
 
@@ -325,6 +329,9 @@ func (p *lossProcess) sleep() {
 
 func (p *lossProcess) wake() {
 	p.t.Helper()
+	p.mu.Lock()
+	p.asleep = false
+	p.mu.Unlock()
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		p.t.Fatal(err)
 	}
@@ -442,7 +449,7 @@ func (h *lossHouse) editor(name string, find func(context.Context, error) (bridg
 	}
 	cfg := bridge.Config{
 		In: in, Out: e, ID: newID(), Find: find,
-		ProbeTimeout: 100 * time.Millisecond, BusyGrace: 300 * time.Millisecond, JoinTimeout: 20 * time.Second,
+		ProbeTimeout: lossGrace / 3, BusyGrace: lossGrace, JoinTimeout: 20 * time.Second,
 	}
 	go func() { e.ran <- bridge.Run(ctx, cfg) }() // waited for below
 	h.t.Cleanup(func() {
@@ -732,7 +739,7 @@ func TestLossMoment(t *testing.T) {
 // come to the bridge: it lies in a kernel, behind answers that are not read
 // because the client reads none.
 func TestLossBehind(t *testing.T) {
-	rounds := lossLong(100, 2)
+	rounds := lossLong(30, 2)
 	// fall makes the bridge one that reads nothing more.
 	fall := func(e *lossEditor, fill int) []<-chan lossAnswer {
 		e.stopReading()
@@ -821,4 +828,247 @@ func (h *lossHouse) mayRun(line string) {
 		}
 		return nil
 	})
+}
+
+// TestLossFaults has faults at random moments while calls come and go.
+func TestLossFaults(t *testing.T) {
+	rounds := lossLong(300, 8)
+	moment := func() { time.Sleep(rand.N(10 * time.Millisecond)) }
+	broken := func(how string) func(*lossHouse, *lossProcess) func() {
+		return func(_ *lossHouse, p *lossProcess) func() {
+			moment()
+			p.order(how)
+			return nil
+		}
+	}
+	// A fault returns what is to be done once all is answered.
+	for name, fault := range map[string]func(*lossHouse, *lossProcess) func(){
+		"killed": func(_ *lossHouse, p *lossProcess) func() {
+			moment()
+			p.kill()
+			return nil
+		},
+		"killed with unread bytes": func(_ *lossHouse, p *lossProcess) func() {
+			moment()
+			p.sleep()
+			moment()
+			p.kill()
+			return nil
+		},
+		"stopped, and woken when it is given up": func(_ *lossHouse, p *lossProcess) func() {
+			moment()
+			p.sleep()
+			time.Sleep(lossGrace - 60*time.Millisecond + rand.N(120*time.Millisecond))
+			p.wake()
+			return nil
+		},
+		"stopped, and woken when all is answered": func(_ *lossHouse, p *lossProcess) func() {
+			moment()
+			p.sleep()
+			return p.wake
+		},
+		"reset":       broken("reset"),
+		"half-closed": broken("half-close"),
+		"deaf":        broken("deafen"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := lossBuild(t)
+			e := h.editor("e", nil)
+			var record lossRecord
+			for i := range rounds {
+				e.must("ping", "{}") // it is on the next server
+				p := h.server()
+				type sent struct {
+					line   string
+					answer <-chan lossAnswer
+				}
+				var writes []sent
+				var reads []<-chan lossAnswer
+				over := make(chan struct{})
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					for k := range 30 {
+						line := fmt.Sprint("round-", i, "-", k)
+						where := []string{"before", "after"}[rand.N(2)]
+						writes = append(writes, sent{line, e.call("write", line, fmt.Sprintf(`%q:%d`, where, rand.N(4)))})
+						if rand.N(3) == 0 {
+							reads = append(reads, e.call([]string{"read", "slow"}[rand.N(2)], ""))
+						}
+						select {
+						case <-over:
+							return
+						case <-time.After(rand.N(3 * time.Millisecond)):
+						}
+					}
+				})
+				after := fault(h, p)
+				close(over)
+				wg.Wait()
+				for _, w := range writes {
+					record.note(w.line, e.wait(w.answer).outcome())
+				}
+				for _, r := range reads {
+					if got := e.wait(r).outcome(); got != "ok" {
+						t.Errorf("a read: %s", got)
+					}
+				}
+				if after != nil {
+					after()
+				}
+				e.must("ping", "{}")
+				p.mu.Lock()
+				doomed := p.doomed
+				p.mu.Unlock()
+				if !doomed {
+					// What a server that was left still runs counts, too.
+					if h.server() == p {
+						p.atRest(1)
+					} else {
+						p.atRest(0)
+						p.kill()
+					}
+				}
+				record.check(t, h.ran())
+				if t.Failed() {
+					return
+				}
+			}
+			t.Logf("%d rounds: %v", rounds, record.count)
+		})
+	}
+}
+
+// TestLossMany has twenty bridges on one checkout whose server is killed again
+// and again.
+func TestLossMany(t *testing.T) {
+	const editors = 20
+	calls := lossLong(200, 40)
+	h := lossBuild(t)
+	var all []*lossEditor
+	for i := range editors {
+		all = append(all, h.editor(fmt.Sprint("editor", i), nil))
+	}
+	over := make(chan struct{})
+	killed := 0
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(300*time.Millisecond + rand.N(1700*time.Millisecond)):
+				h.server().kill()
+				killed++
+			}
+		}
+	})
+	var record lossRecord
+	var work sync.WaitGroup
+	for _, e := range all {
+		slots := make(chan struct{}, 4)
+		work.Go(func() {
+			for k := range calls {
+				time.Sleep(rand.N(200 * time.Millisecond))
+				slots <- struct{}{}
+				line := fmt.Sprint(e.name, "-call-", k)
+				var ch <-chan lossAnswer
+				tool := []string{"write", "write", "read", "slow", "ping", "tools/list"}[rand.N(6)]
+				switch tool {
+				case "ping", "tools/list":
+					ch = e.ask(tool, "{}")
+				case "read":
+					ch = e.call(tool, line)
+				default:
+					ch = e.call(tool, line, fmt.Sprintf(`"before":%d`, rand.N(50)))
+				}
+				work.Go(func() {
+					defer func() { <-slots }()
+					var a lossAnswer
+					select {
+					case a = <-ch:
+					case <-time.After(60 * time.Second):
+						t.Errorf("%s: %s is not answered", line, tool)
+						return
+					}
+					got := a.outcome()
+					switch {
+					case tool == "write":
+						record.note(line, got)
+					case got != "ok":
+						t.Errorf("%s: %s: %s", line, tool, got)
+					}
+					if got == "ok" && tool != "ping" && tool != "tools/list" && (len(a.Result.Content) != 1 || a.Result.Content[0].Text != line) {
+						t.Errorf("%s was answered %v", line, a.Result)
+					}
+				})
+			}
+		})
+	}
+	work.Wait()
+	close(over)
+	killer.Wait()
+	for _, e := range all {
+		e.must("ping", "{}")
+	}
+	h.server().atRest(editors)
+	record.check(t, h.ran())
+	t.Logf("%d bridges, %d calls each, %d servers killed: writes %v", editors, calls, killed, record.count)
+	if killed < 2 {
+		t.Error("this tries too little")
+	}
+}
+
+// TestLossSuspended stops a bridge and its server together, as a machine that
+// is put to sleep does, for longer than every limit. Nobody takes the other for
+// dead afterwards, whoever wakes up first, and what was in flight is answered.
+func TestLossSuspended(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	c := accFresh(t)
+	c.policy("  probe_timeout_seconds: 0.1\n  busy_grace_seconds: 0.3\n  join_timeout_seconds: 0.5\n  bind_grace_seconds: 0.5\n" +
+		"  read_deadline_seconds: 0.5\n  session_idle_seconds: 0.5\n  idle_seconds: 0.5\n")
+	e := c.editor()
+	e.mustOpen()
+	served := e.mustServer()
+	server, bridge := c.mustLease().PID, e.cmd.Process.Pid
+	for name, order := range map[string][]int{"server first": {server, bridge}, "bridge first": {bridge, server}} {
+		for _, busy := range []bool{false, true} {
+			for _, gap := range []time.Duration{0, 100 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%s, busy=%v, %v", name, busy, gap), func(t *testing.T) {
+					var waits <-chan []byte
+					if busy {
+						var err error
+						waits, err = e.ask("tools/call", map[string]any{"name": "majordomus_wait", "arguments": map[string]any{"seconds": 1, "until": "time"}})
+						if err != nil {
+							t.Fatal(err)
+						}
+						e.mustServer() // it is on its way
+					}
+					signal := func(pid int, s syscall.Signal) {
+						if err := syscall.Kill(pid, s); err != nil {
+							t.Fatal(err)
+						}
+					}
+					signal(order[0], syscall.SIGSTOP)
+					signal(order[1], syscall.SIGSTOP)
+					time.Sleep(2*limit + 100*time.Millisecond)
+					signal(order[0], syscall.SIGCONT)
+					time.Sleep(gap)
+					signal(order[1], syscall.SIGCONT)
+					begun := time.Now()
+					now, err := e.server()
+					if took := time.Since(begun); err != nil || took > 5*time.Second {
+						t.Errorf("the next call took %v: %v", took, err)
+					}
+					if now.Generation != served.Generation || !now.LeaseHolder {
+						t.Errorf("served by %+v, not %+v", now, served)
+					}
+					if busy {
+						if _, err := e.answer(waits, "what was in flight"); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+	}
 }
