@@ -52,7 +52,7 @@ func TestGate(t *testing.T) {
 				method string
 			}{
 				"/": {true, "GET"}, "/api/v1/health": {true, "GET"}, "/api/v1/live": {true, "GET"}, "/api/v1/ready": {true, "GET"},
-				"/api/v1/server": {false, "GET"}, "/api/v1/stop": {false, "POST"}, "/api/v1/key": {false, "POST"},
+				"/api/v1/server": {false, "GET"}, "/api/v1/upstreams": {false, "GET"}, "/api/v1/upstreams/restart": {false, "POST"}, "/api/v1/stop": {false, "POST"}, "/api/v1/key": {false, "POST"},
 				"/mcp": {false, ""}, "/nowhere": {true, ""}, "//": {true, ""}, "/mcp/": {true, ""}, "/api/v1/server/": {true, ""},
 			}
 			n := 0

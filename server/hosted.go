@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -92,6 +94,44 @@ func (s *Server) fingerprint() string {
 	return fingerprint
 }
 
+// upstreams is what is hosted, and why not more.
+type upstreams struct {
+	Upstreams []hub.State      `json:"upstreams"`
+	Reason    string           `json:"reason,omitempty"` // why nothing is hosted
+	Untrusted bool             `json:"untrusted,omitempty"`
+	Problems  []config.Problem `json:"problems"` // entries that are left out
+}
+
+func (s *Server) serveUpstreams(w http.ResponseWriter, _ *http.Request) {
+	all := upstreams{Upstreams: []hub.State{}, Problems: []config.Problem{}}
+	if s.hub == nil {
+		all.Reason = "this server hosts no others"
+		answer(w, http.StatusOK, all)
+		return
+	}
+	trouble, problems, _ := s.hub.Trouble()
+	all.Upstreams = s.hub.States()
+	all.Problems = append(all.Problems, problems...)
+	if trouble != nil {
+		var untrusted *Untrusted
+		all.Reason, all.Untrusted = trouble.Error(), errors.As(trouble, &untrusted)
+	}
+	answer(w, http.StatusOK, all)
+}
+
+// serveRestart ends the processes of one hosted server, and starts it.
+func (s *Server) serveRestart(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Name string }
+	if !s.decode(w, r, &body) {
+		return
+	}
+	if s.hub == nil || !s.hub.Restart(body.Name) {
+		refuse(w, http.StatusNotFound, "upstream_not_found", "no server of that name is hosted here")
+		return
+	}
+	answer(w, http.StatusOK, map[string]bool{"restarted": true})
+}
+
 // checkHosted looks at what is hosted: whether it may be, and each server.
 func (s *Server) checkHosted() []check {
 	if s.hub == nil {
@@ -101,7 +141,8 @@ func (s *Server) checkHosted() []check {
 	trust := check{ID: "trust"}
 	if trouble != nil {
 		remedy := "mend the servers file; it is looked at again within seconds"
-		if _, ok := trouble.(*Untrusted); ok {
+		var untrusted *Untrusted
+		if errors.As(trouble, &untrusted) {
 			remedy = "look at what it would run and agree to it: majordomus trust"
 		}
 		trust.Findings = append(trust.Findings, finding{Message: "no server is hosted: " + s.pathless(trouble.Error()), Remedy: remedy})

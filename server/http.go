@@ -40,6 +40,10 @@ func (s *Server) route(path string) (route, bool) {
 		return route{true, http.MethodGet, s.serveReady}, true
 	case "/api/v1/server":
 		return route{false, http.MethodGet, s.serveState}, true
+	case "/api/v1/upstreams":
+		return route{false, http.MethodGet, s.serveUpstreams}, true
+	case "/api/v1/upstreams/restart":
+		return route{false, http.MethodPost, s.serveRestart}, true
 	case "/api/v1/stop":
 		return route{false, http.MethodPost, s.serveStop}, true
 	case "/api/v1/key":
