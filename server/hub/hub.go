@@ -73,6 +73,7 @@ type Hub struct {
 	ups      map[string]*upstream
 	present  map[string]bool // clients that are there to stay
 	routes   *routes
+	waiting  waitingRuns
 }
 
 // upstream is one entry of the servers file.
@@ -95,7 +96,7 @@ func New(cfg Config) *Hub {
 	if cfg.LogTail == nil {
 		cfg.LogTail = func(string) string { return "" }
 	}
-	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, routes: &routes{}}
+	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, routes: &routes{}, waiting: waitingRuns{runs: map[string]*run{}}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -401,7 +402,13 @@ func (h *Hub) Route(r session.Request) ([]byte, bool) {
 func (h *Hub) forward(r session.Request, u *upstream, params []byte) []byte {
 	r.Yield()
 	m := r.Message()
-	result, err := h.ask(r, u, m.Name(), params)
+	var result []byte
+	got, resumed, err := h.resume(r)
+	if resumed {
+		result = h.answer(r, got)
+	} else {
+		result, err = h.ask(r, u, m.Name(), params)
+	}
 	var failed *Failure
 	switch {
 	case err == nil:
@@ -419,6 +426,9 @@ func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) 
 		return nil, err
 	}
 	failed := true
+	if one.run != nil {
+		return h.askStateless(r, one, method, params)
+	}
 	defer func() { in.leave(one, failed) }()
 	ctx := r.Context()
 	if t := u.server.Timeout; t > 0 {
@@ -430,28 +440,72 @@ func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) 
 	if err != nil {
 		return nil, err
 	}
+	m, err := in.call(ctx, c, r, method, params)
+	if err != nil {
+		return nil, err
+	}
+	failed = m.Error != nil
+	return h.answer(r, m), nil
+}
+
+// call is one call in the hosted server, with progress for the client of r.
+func (in *instance) call(ctx context.Context, c *conn, r session.Request, method string, params []byte) (frame.Message, error) {
 	var p *progress
 	if token := frame.Get(params, "_meta", "progressToken"); token != nil {
 		p = &progress{r: r, token: token}
 	}
 	m, err := c.call(ctx, method, plain(params), p.callback())
 	p.flush()
-	if err != nil {
-		var f *Failure
-		if errors.As(err, &f) || ctx.Err() != nil {
-			return nil, err
-		}
-		return nil, in.fail("upstream_failed", "%w, and what it did with this request is not known", err)
+	var f *Failure
+	if err != nil && !errors.As(err, &f) && ctx.Err() == nil {
+		err = in.fail("upstream_failed", "%w, and what it did with this request is not known", err)
 	}
+	return m, err
+}
+
+// askStateless is ask for a client that cannot be asked back: its call may
+// outlast its request.
+func (h *Hub) askStateless(r session.Request, one *use, method string, params []byte) ([]byte, error) {
+	x, in := one.run, one.run.in
+	ctx, cancel := context.WithCancelCause(in.ctx)
+	x.cancel = cancel
+	work := func() {
+		defer close(x.done)
+		defer cancel(nil)
+		defer func() { in.leave(one, x.err != nil || x.answer.Error != nil) }()
+		if t := in.up.server.Timeout; t > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, t, in.fail("upstream_timeout", "did not answer within %v", t))
+			defer stop()
+		}
+		c, err := in.ready(ctx)
+		if err != nil {
+			x.err = err
+			return
+		}
+		x.answer, x.err = in.call(ctx, c, r, method, params)
+	}
+	if !h.spawn(work) {
+		in.leave(one, true)
+		return nil, in.fail("upstream_gone", "is not started: this server is ending")
+	}
+	m, err := h.follow(r, x)
+	if err != nil {
+		return nil, err
+	}
+	return h.answer(r, m), nil
+}
+
+// answer is what r is answered with.
+func (h *Hub) answer(r session.Request, m frame.Message) []byte {
 	id := r.Message().ID
 	if m.Error != nil {
-		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}'), nil
+		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}')
 	}
-	failed = false
 	if r.Stateless() && frame.Get(m.Result, "resultType") == nil {
 		m.Result = frame.Set(m.Result, "resultType", []byte(`"complete"`))
 	}
-	return frame.Result(id, m.Result), nil
+	return frame.Result(id, m.Result)
 }
 
 // plain is params without what the era without sessions says in each request: a

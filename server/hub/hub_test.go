@@ -286,3 +286,44 @@ func TestFileChanges(t *testing.T) {
 	}
 	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
 }
+
+// A client of the era without sessions is not asked: its call is answered with
+// the question, and sent again with the answer.
+func TestInputRequired(t *testing.T) {
+	h := settle(t, "log")
+	c := h.stateless()
+	ask := func(params string) frame.Message {
+		t.Helper()
+		return c.ask("tools/call", `{"name":"log__echo","arguments":{"do":"elicit"},`+params+statelessMeta+`}`)
+	}
+	state := func(m frame.Message) string {
+		t.Helper()
+		if textAt(m.Result, "resultType") != "input_required" ||
+			string(frame.Get(m.Result, "inputRequests")) != `{"question":{"method":"elicitation/create","params":{"message":"well?","requestedSchema":{"type":"object","properties":{}}}}}` {
+			t.Fatalf("answered %s", m.Raw)
+		}
+		return string(frame.Get(m.Result, "requestState"))
+	}
+	first := state(ask(""))
+	m := ask(`"requestState":` + first + `,"inputResponses":{"question":{"action":"accept","content":{"n":1e2}}},`)
+	if got := text(m); got != `{"jsonrpc":"2.0","id":"q0","result":{"action":"accept","content":{"n":1e2}}}` || textAt(m.Result, "resultType") != "complete" {
+		t.Errorf("in the end: %s", m.Raw)
+	}
+	if n := strings.Count(h.log("log"), `"method":"tools/call"`); n != 1 {
+		t.Errorf("the hosted server was called %d times", n)
+	}
+	// An old state is none: the call is a new one.
+	second := state(ask(`"requestState":` + first + `,"inputResponses":{"question":{}},`))
+	if m := ask(`"requestState":` + second + `,"inputResponses":{"other":{}},`); !strings.Contains(string(m.Error), "inputResponses.question") {
+		t.Errorf("without an answer: %s", m.Raw)
+	}
+	eventually(t, "nothing waits there", func() bool { return strings.Count(h.log("log"), "did not come back") > 0 })
+	if got := text(c.ask("tools/call", `{"name":"log__echo","arguments":{"a":1},`+statelessMeta+`}`)); got != `{"a":1}` {
+		t.Errorf("afterwards: %s", got)
+	}
+	// Who does not answer such things is not asked.
+	m = c.ask("tools/call", `{"name":"log__echo","arguments":{"do":"elicit"},`+strings.Replace(statelessMeta, `"elicitation":{}`, "", 1)+`}`)
+	if got := text(m); !strings.Contains(got, "did not declare") {
+		t.Errorf("a client that is not able: %s", got)
+	}
+}

@@ -64,7 +64,10 @@ type instance struct {
 }
 
 // A use is one request that it answers.
-type use struct{ r session.Request }
+type use struct {
+	r   session.Request // guarded by the instance's mu
+	run *run            // of a stateless client's; nil for others
+}
 
 func (u *upstream) newInstance(owner string) *instance {
 	in := &instance{
@@ -101,7 +104,10 @@ func (in *instance) enter(r session.Request) (*use, error) {
 			in.mu.Unlock()
 			return nil, in.fail("upstream_busy", "has %d calls in flight, which is as many as it gets", mostCalls)
 		case !in.alone || in.onlyOfLocked(r.Session()):
-			u := &use{r}
+			u := &use{r: r}
+			if r.Stateless() {
+				u.run = &run{use: u, in: in, asks: make(chan *question), done: make(chan struct{})}
+			}
 			in.active[u] = struct{}{}
 			in.calls++
 			if in.idle != nil {
@@ -373,20 +379,19 @@ func (in *instance) end(ctx context.Context) {
 
 // client is the only one that has a call in flight: in the older era what a
 // server says of itself names no call, so only then it is certain whom it means.
-func (in *instance) client() (session.Request, bool) {
+func (in *instance) client() (r session.Request, u *use, certain bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	var one *use
-	for u := range in.active {
-		if one != nil && one.r.Session() != u.r.Session() {
-			return session.Request{}, false
+	for other := range in.active {
+		if u != nil && u.r.Session() != other.r.Session() {
+			return session.Request{}, nil, false
 		}
-		one = u
+		u = other
 	}
-	if one == nil {
-		return session.Request{}, false
+	if u == nil {
+		return session.Request{}, nil, false
 	}
-	return one.r, true
+	return u.r, u, true
 }
 
 // asked answers a question of the server's.
@@ -403,12 +408,22 @@ func (in *instance) asked(m frame.Message) []byte {
 	default:
 		return no(frame.CodeMethodNotFound, "this client does not answer "+m.Name())
 	}
-	r, certain := in.client()
+	r, u, certain := in.client()
 	in.mu.Lock()
 	in.alone = true
 	in.mu.Unlock()
 	if !certain {
 		return no(frame.CodeInternal, "it is not certain which client is meant: ask during a call, of one client at a time")
+	}
+	if !r.Able(m.Name()) {
+		return no(frame.CodeMethodNotFound, "the client did not declare that it answers "+m.Name())
+	}
+	if u.run != nil {
+		answer, err := in.askStateless(u, m)
+		if err != nil {
+			return no(frame.CodeInternal, err.Error())
+		}
+		return frame.Result(m.ID, answer)
 	}
 	answer, err := r.Ask(r.Context(), m.Name(), m.Params)
 	switch {
@@ -425,7 +440,7 @@ func (in *instance) told(m frame.Message) {
 	h := in.up.hub
 	switch name := m.Name(); name {
 	case "notifications/message":
-		if r, certain := in.client(); certain && !r.Stateless() {
+		if r, _, certain := in.client(); certain && !r.Stateless() {
 			r.Tell(m.Raw)
 			return
 		}

@@ -68,6 +68,9 @@ func hosted(kind string) {
 		if bad != nil {
 			continue
 		}
+		if kind == "log" {
+			fmt.Fprintln(os.Stderr, "got", strings.TrimSpace(line))
+		}
 		id := string(m.ID)
 		if m.IsResponse() {
 			mu.Lock()
@@ -77,9 +80,6 @@ func hosted(kind string) {
 				ch <- string(m.Raw)
 			}
 			continue
-		}
-		if kind == "log" {
-			fmt.Fprintln(os.Stderr, "got", strings.TrimSpace(line))
 		}
 		ask := func(method, params string) string {
 			ch := make(chan string, 1)
@@ -283,6 +283,26 @@ func (h *house) client() *client {
 	c.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":`+caps+`,"clientInfo":{"name":"c","version":"1"}}`)
 	c.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return c
+}
+
+const statelessMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
+
+// stateless is a client that shakes no hands.
+func (h *house) stateless() *client {
+	a, b := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.core.ServeStream(context.Background(), b, session.Peer{Plain: true}) // ignore error: the client closes it
+	}()
+	c := &client{t: h.t, conn: a, r: frame.NewReader(a, 0), early: map[string]frame.Message{}}
+	h.t.Cleanup(func() { a.Close(); <-done })
+	return c
+}
+
+func textAt(value []byte, path ...string) string {
+	s, _ := frame.Text(frame.Get(value, path...))
+	return s
 }
 
 func (c *client) say(line string) {

@@ -3,6 +3,9 @@ package session
 import (
 	"context"
 	"fmt"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"majordomus/bridge/frame"
 )
@@ -57,14 +60,28 @@ func (r Request) Emit(line []byte) error { return r.c.emit(line) }
 // Tell tells the client something that it did not ask for, in its own time.
 func (r Request) Tell(line []byte) { r.c.Session.notify(line) }
 
+// Able reports whether the client says that it answers such requests.
+func (r Request) Able(method string) bool {
+	if r.c.stateless {
+		kind, _, _ := strings.Cut(method, "/")
+		return frame.Get(r.c.asked.Params, "_meta", mcp.MetaKeyClientCapabilities, kind) != nil
+	}
+	caps := r.c.GetClientCapabilities()
+	switch method {
+	case "elicitation/create":
+		return caps.Elicitation != nil
+	case "sampling/createMessage":
+		return caps.Sampling != nil
+	case "roots/list":
+		return caps.Roots != nil
+	}
+	return false
+}
+
 // Ask asks the client, in the era with a handshake, and returns its answer,
 // however long a person takes: raw, a result or an error.
 func (r Request) Ask(ctx context.Context, method string, params []byte) (frame.Message, error) {
-	caps := r.c.GetClientCapabilities()
-	able := map[string]bool{
-		"elicitation/create": caps.Elicitation != nil, "sampling/createMessage": caps.Sampling != nil, "roots/list": caps.Roots != nil,
-	}
-	if r.c.stateless || !able[method] {
+	if r.c.stateless || !r.Able(method) {
 		return frame.Message{}, fmt.Errorf("the client did not declare that it answers %s", method)
 	}
 	return r.c.ask(ctx, method, params)
