@@ -43,12 +43,18 @@ type Spec struct {
 	// Dir is the working directory; empty: that of this process.
 	Dir string
 	// Env is the whole environment, and nothing is added to it but what the
-	// system needs (SYSTEMROOT on Windows).
+	// system needs (SYSTEMROOT on Windows) and what Records says.
 	Env []string
 	// Stderr gets what the child writes to its stderr, from one goroutine, and
 	// nothing more once Stop has returned, unless it blocks for longer than
 	// Stop waits. If nil, the null device does.
 	Stderr io.Writer
+	// Records is a folder in which a file of the child's own says, as long as
+	// its group lives, which one that is: for Sweep, after this process was
+	// killed. Several servers may use it at a time. The child is marked then
+	// by one variable more, MAJORDOMUS_GROUP. Empty: no record. Where one
+	// cannot be written, the child runs without, and Stderr is told.
+	Records string
 }
 
 // A Child is a running process with its group.
@@ -58,7 +64,8 @@ type Child struct {
 	group   *group
 	in      *os.File
 	out     *output
-	errs    *drain // nil if nobody wants it
+	errs    *drain    // nil if nobody wants it
+	record  *recorder // nil if none is kept
 
 	done chan struct{} // closed when the direct child has ended
 	err  error         // how; before done is closed
@@ -98,6 +105,8 @@ func start(spec Spec) (_ *Child, err error) {
 	}
 	// Not nil: that would be the environment of this process.
 	cmd := &exec.Cmd{Path: path, Args: spec.Argv, Dir: spec.Dir, Env: append([]string{}, spec.Env...)}
+	c.record = newRecorder(spec)
+	cmd.Env = append(cmd.Env, c.record.mark()...)
 
 	// Pipes of our own: those of package exec are closed by its Wait, with what
 	// is still in them, or keep Wait waiting for whoever else holds them.
@@ -144,8 +153,12 @@ func start(spec Spec) (_ *Child, err error) {
 	}
 	c.pid, c.started, c.group = cmd.Process.Pid, time.Now(), group
 	c.in, c.out = in, &output{in: out}
+	unrecorded := c.record.write(group)
 	if errs != nil {
 		c.errs = newDrain(errs, spec.Stderr)
+		if unrecorded != nil {
+			c.errs.note("it is not recorded, and what it starts will be left if this server is killed: %v", unrecorded)
+		}
 	}
 	go func() { // ends with the direct child
 		c.err = wait()
@@ -219,7 +232,9 @@ func (c *Child) live() {
 	case <-c.done:
 	}
 	closeInput(c.in)
-	c.end()
+	if c.end() {
+		c.record.remove()
+	}
 	c.group.close()
 	c.out.finish()
 	if c.errs != nil {
@@ -227,19 +242,20 @@ func (c *Child) live() {
 	}
 }
 
-func (c *Child) end() {
+// end ends the group, or reports that it could not.
+func (c *Child) end() bool {
 	if c.gone(grace, c.hurry) {
-		return
+		return true
 	}
 	select {
 	case <-c.hurry:
 	default:
 		if c.group.ask() && c.gone(grace, c.hurry) {
-			return
+			return true
 		}
 	}
 	c.group.kill()
-	c.gone(settle, nil)
+	return c.gone(settle, nil)
 }
 
 // gone waits until the direct child and its group have ended, or reports that

@@ -15,6 +15,7 @@ import (
 // A group is a process group whose number is the pid of the child that leads it.
 type group struct {
 	id     int
+	start  string // of the leader; empty where the system does not tell
 	killed bool
 }
 
@@ -36,6 +37,11 @@ func startGroup(cmd *exec.Cmd) (g *group, wait func() error, err error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
+		if err == nil {
+			// Before it is waited for: the number is its own until then.
+			g = &group{id: cmd.Process.Pid}
+			g.start, _ = startOf(g.id)
+		}
 		started <- err
 		if err != nil {
 			return
@@ -49,7 +55,7 @@ func startGroup(cmd *exec.Cmd) (g *group, wait func() error, err error) {
 	if err := <-started; err != nil {
 		return nil, nil, err
 	}
-	return &group{id: cmd.Process.Pid}, func() error { return <-ended }, nil
+	return g, func() error { return <-ended }, nil
 }
 
 // ask asks the group to end. One that is stopped would not hear it.
@@ -66,8 +72,7 @@ func (g *group) kill() {
 	syscall.Kill(-g.id, syscall.SIGKILL) // ignore error: empty looks
 }
 
-// empty reports whether none of the group lives, after its leader has ended. Of
-// the dead that nobody has waited for, which is common where process 1 is no
+// empty reports whether none of the group lives. Of the dead that nobody has waited for, which is common where process 1 is no
 // init, the kernel says that the group exists. And once the rest was killed,
 // those are not waited for that may not be: they belong to somebody else.
 func (g *group) empty() bool {
@@ -76,7 +81,7 @@ func (g *group) empty() bool {
 		return syscall.Kill(-g.id, 0) != nil
 	}
 	for _, m := range members {
-		if m.pid == g.id {
+		if m.pid == g.id && m.start != g.start {
 			return true // the number is somebody else's by now
 		}
 		if !g.killed || syscall.Kill(m.pid, 0) != syscall.EPERM {

@@ -118,8 +118,8 @@ func bePlatform(mode string, in *bufio.Reader) int {
 		return 0
 	case "server": // this package's user; its child does not mind its end
 		c, err := Start(Spec{
-			Name: "deaf", Argv: os.Args[:1], Env: append(os.Environ(), modeVar+"="+os.Getenv("CHILD_TEST_HOSTS")),
-			Stderr: os.Stderr,
+			Name: "hosted", Argv: os.Args[:1], Env: append(os.Environ(), modeVar+"="+os.Getenv("CHILD_TEST_HOSTS")),
+			Stderr: os.Stderr, Records: os.Getenv("CHILD_TEST_RECORDS"),
 		})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

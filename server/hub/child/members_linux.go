@@ -42,6 +42,34 @@ func membersOf(group int) (members []member, known bool) {
 	return members, known
 }
 
+// startOf says when a process was started, in the words of members; empty: not
+// known. A dead one that nobody has waited for still has its number.
+func startOf(pid int) (start string, dead bool) {
+	s, _ := statOf(pid)
+	return s.start, s.dead
+}
+
+// marked reports whether a process was started by what has the token in its
+// environment.
+func marked(pid int, token string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	return err == nil && hasMark(b, token)
+}
+
+// system says what numbers of processes, and their times, are valid in; empty:
+// not known.
+func system() (boot, namespace string) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", ""
+	}
+	namespace, err = os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "", ""
+	}
+	return string(bytes.TrimSpace(b)), namespace
+}
+
 // stat is part of /proc/PID/stat.
 type stat struct {
 	dead           bool // a zombie, or worse

@@ -102,13 +102,24 @@ func (d *drain) writing() {
 			d.to.Write(batch) // ignore error: nobody could be told, and the child must not stop for it
 		}
 		if left > 0 {
-			fmt.Fprintf(d.to, "\n[%d bytes of stderr left out: they came faster than they could be written]\n", left)
+			fmt.Fprintf(d.to, noteForm, fmt.Sprintf("%d bytes of stderr left out: they came faster than they could be written", left))
 		}
 		spare = batch
 		if cap(spare) > enough/8 {
 			spare = nil // a flood is no reason to keep its bed
 		}
 	}
+}
+
+// noteForm is how words of ours stand among those of the child, which may not
+// have ended its line.
+const noteForm = "\n[%s]\n"
+
+func (d *drain) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = fmt.Appendf(d.waiting, noteForm, fmt.Sprintf(format, args...))
+	d.changed.Signal()
 }
 
 // finish waits until all that was written has been handed on; not for a process
