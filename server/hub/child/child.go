@@ -188,6 +188,18 @@ func (c *Child) PID() int { return c.pid }
 // Started is when it was started.
 func (c *Child) Started() time.Time { return c.started }
 
+// Memory returns how many bytes of the machine's memory the group has in use;
+// what its members share is counted for each. ok is false when it has ended, or
+// the system does not tell.
+func (c *Child) Memory() (rss int64, ok bool) {
+	select {
+	case <-c.stopped:
+		return 0, false
+	default:
+		return c.group.memory()
+	}
+}
+
 // Done is closed when the direct child has ended, whatever is left of its
 // group. That is then ended as Stop would; Stop waits for it.
 func (c *Child) Done() <-chan struct{} { return c.done }

@@ -7,3 +7,5 @@ import "testing"
 func thread() int { return 0 }
 
 func threadEnds(*testing.T, int) {}
+
+func badInit() int { return 2 }

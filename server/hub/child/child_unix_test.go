@@ -142,6 +142,21 @@ func TestTheGroupGoes(t *testing.T) {
 	}
 }
 
+// The memory is that of all, not of the one who started the others.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	const eaten = 64 << 20
+	h := host(t, spec("family in", fmt.Sprint("CHILD_TEST_EATS=", eaten)))
+	h.number()
+	if rss, ok := h.Memory(); !ok || rss < eaten {
+		t.Errorf("%d bytes, %v", rss, ok)
+	}
+	stopNow(h.Child)
+	if rss, ok := h.Memory(); ok {
+		t.Errorf("after its end: %d bytes", rss)
+	}
+}
+
 // At once means that the group is not asked either.
 func TestTheGroupGoesAtOnce(t *testing.T) {
 	t.Parallel()

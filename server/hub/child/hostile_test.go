@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,10 @@ func be(mode string) int {
 	case "deaf": // minds nothing but the kernel
 		ignoreAsking()
 		hold()
+		n, _ := strconv.Atoi(os.Getenv("CHILD_TEST_EATS")) // ignore error: nothing
+		eaten := bytes.Repeat([]byte("x"), n)
 		fmt.Println("ready", os.Getpid())
+		defer runtime.KeepAlive(eaten)
 		forever()
 	}
 	if strings.HasPrefix(mode, "family ") {

@@ -116,6 +116,8 @@ func bePlatform(mode string, in *bufio.Reader) int {
 		_, err := os.Open("/dev/tty")
 		fmt.Println(err != nil)
 		return 0
+	case "bad init":
+		return badInit()
 	case "server": // this package's user; its child does not mind its end
 		c, err := Start(Spec{
 			Name: "hosted", Argv: os.Args[:1], Env: append(os.Environ(), modeVar+"="+os.Getenv("CHILD_TEST_HOSTS")),
