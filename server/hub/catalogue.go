@@ -34,7 +34,7 @@ type entry struct {
 const mostPages = 1000
 
 // fetch reads the whole catalogue.
-func fetch(ctx context.Context, c *conn, capabilities []byte) (catalogue, error) {
+func fetch(ctx context.Context, c hosted, capabilities []byte) (catalogue, error) {
 	var all catalogue
 	for i := range kinds {
 		list, err := fetchKind(ctx, c, capabilities, i)
@@ -48,7 +48,7 @@ func fetch(ctx context.Context, c *conn, capabilities []byte) (catalogue, error)
 
 // fetchKind reads the pages of one list to the end. What a server claims to have
 // and cannot list is none; a cursor that does not advance ends it.
-func fetchKind(ctx context.Context, c *conn, capabilities []byte, kind int) ([]entry, error) {
+func fetchKind(ctx context.Context, c hosted, capabilities []byte, kind int) ([]entry, error) {
 	k := kinds[kind]
 	if frame.Get(capabilities, k.capability) == nil {
 		return nil, nil

@@ -9,11 +9,32 @@ import (
 	"sync"
 
 	"majordomus/bridge/frame"
+	"majordomus/server/hub/child"
 )
 
-// conn is one session with a hosted server, in raw lines. Ids and progress
-// tokens are ours, so that equal ones of two clients never meet.
+// hosted is one session with a hosted server.
+type hosted interface {
+	// call sends a request and waits for its answer: a result or an error, raw
+	// and ours to keep. When ctx ends first the server is told that nobody waits
+	// any more. progress is called in order, before call returns.
+	call(ctx context.Context, method string, params []byte, progress func(params []byte)) (frame.Message, error)
+
+	// tell sends a notification.
+	tell(method string, params []byte)
+
+	// wait returns when the session has ended, and says why.
+	wait() error
+
+	// stop ends it, with the process where there is one, and returns when all
+	// that belongs to it has gone: at the latest soon after ctx has ended. It may
+	// be called more than once.
+	stop(ctx context.Context)
+}
+
+// conn is a session with a process, in raw lines. Ids and progress tokens are
+// ours, so that equal ones of two clients never meet.
 type conn struct {
+	child   *child.Child
 	w       *frame.Writer
 	unasked unasked
 	wg      sync.WaitGroup // of answers to the server's questions
@@ -39,19 +60,29 @@ type exchange struct {
 	progress func(params []byte) // nil: nobody wants to know
 }
 
-// newConn speaks on w and has what comes on r read until its end.
-func newConn(r io.Reader, w io.Writer, limit int64, u unasked) *conn {
-	c := &conn{w: frame.NewWriter(w), unasked: u, calls: map[string]*exchange{}, done: make(chan struct{})}
-	go c.read(frame.NewReader(r, limit)) // ends with the stream, which its owner closes
+// newConn speaks with ch, and has what it says read until its end.
+func newConn(ch *child.Child, limit int64, u unasked) *conn {
+	c := &conn{child: ch, w: frame.NewWriter(ch.Stdin()), unasked: u, calls: map[string]*exchange{}, done: make(chan struct{})}
+	go c.read(frame.NewReader(ch.Stdout(), limit)) // ends with the stream, which stop closes
 	return c
 }
+
+func (c *conn) wait() error {
+	select {
+	case <-c.child.Done():
+	case <-c.done:
+	}
+	if err := c.child.Err(); err != nil {
+		return err
+	}
+	return errors.New("it closed its output")
+}
+
+func (c *conn) stop(ctx context.Context) { c.child.Stop(ctx) }
 
 // errStrange is an answer that cannot be passed on.
 var errStrange = errors.New("the hosted server's answer cannot be used")
 
-// call sends a request and waits for its answer: a result or an error, raw and
-// ours to keep. When ctx ends first the server is told that nobody waits any
-// more. progress is called in order, before call returns.
 func (c *conn) call(ctx context.Context, method string, params []byte, progress func(params []byte)) (frame.Message, error) {
 	x := &exchange{answer: make(chan frame.Message, 1), progress: progress}
 	c.mu.Lock()
@@ -98,7 +129,6 @@ func (c *conn) call(ctx context.Context, method string, params []byte, progress 
 	}
 }
 
-// tell sends a notification.
 func (c *conn) tell(method string, params []byte) {
 	c.w.Write(frame.Notification(method, params)) // ignore error: the reader finds the end
 }

@@ -449,7 +449,7 @@ func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) 
 }
 
 // call is one call in the hosted server, with progress for the client of r.
-func (in *instance) call(ctx context.Context, c *conn, r session.Request, method string, params []byte) (frame.Message, error) {
+func (in *instance) call(ctx context.Context, c hosted, r session.Request, method string, params []byte) (frame.Message, error) {
 	var p *progress
 	if token := frame.Get(params, "_meta", "progressToken"); token != nil {
 		p = &progress{r: r, token: token}

@@ -47,11 +47,11 @@ type instance struct {
 	mu       sync.Mutex
 	state    string
 	started  chan struct{} // closed when the start that goes on has ended
-	conn     *conn
-	child    *child.Child
-	caps     []byte // what it says that it can
-	failure  error  // why the last start or life ended
-	failures int    // in a row
+	conn     hosted
+	child    *child.Child // nil where it is not ours to run
+	caps     []byte       // what it says that it can
+	failure  error        // why the last start or life ended
+	failures int          // in a row
 	retryAt  time.Time
 	over     bool // it is not to be started any more
 
@@ -166,7 +166,7 @@ func (in *instance) restLocked() {
 
 func (in *instance) endIdle() {
 	in.mu.Lock()
-	c := in.child
+	c := in.conn
 	if len(in.active) > 0 || in.state != stateReady {
 		in.mu.Unlock()
 		return
@@ -174,11 +174,11 @@ func (in *instance) endIdle() {
 	in.state, in.conn, in.child = stateStopped, nil, nil
 	in.mu.Unlock()
 	in.log.Info("ending a hosted server that nobody uses")
-	c.Stop(in.up.hub.ctx)
+	c.stop(in.up.hub.ctx)
 }
 
 // ready returns a session with the server, started if need be.
-func (in *instance) ready(ctx context.Context) (*conn, error) {
+func (in *instance) ready(ctx context.Context) (hosted, error) {
 	for {
 		in.mu.Lock()
 		switch {
@@ -244,7 +244,7 @@ func (in *instance) start() {
 	case err == nil && !in.over:
 	case err == nil:
 		in.mu.Unlock()
-		ch.Stop(in.up.hub.ctx)
+		c.stop(in.up.hub.ctx)
 		in.mu.Lock()
 		in.state = stateStopped
 		return
@@ -256,9 +256,13 @@ func (in *instance) start() {
 		return
 	}
 	in.state, in.conn, in.child, in.caps = stateReady, c, ch, caps
-	in.log.Info("a hosted server is up", "after", time.Since(began).Round(time.Millisecond), "pid", ch.PID())
+	pid := 0
+	if ch != nil {
+		pid = ch.PID()
+	}
+	in.log.Info("a hosted server is up", "after", time.Since(began).Round(time.Millisecond), "pid", pid)
 	in.restLocked()
-	in.up.hub.spawn(func() { in.watch(c, ch, time.Now()) })
+	in.up.hub.spawn(func() { in.watch(c, time.Now()) })
 }
 
 // failedLocked notes the end of a start or a life that lasted so long.
@@ -273,33 +277,45 @@ func (in *instance) failedLocked(err error, lived time.Duration) {
 	in.log.Warn("a hosted server has failed", "because", err, "in a row", in.failures, "next start after", pause.Round(time.Millisecond))
 }
 
-// launch is a start, up to the first catalogue.
-func (in *instance) launch(ctx context.Context) (c *conn, ch *child.Child, caps []byte, err error) {
+// open starts the server's process.
+func (in *instance) open() (hosted, *child.Child, error) {
 	h := in.up.hub
 	spec, err := h.spec(in.up.server)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	stderr, err := h.cfg.OpenLog(LogName(in.up.server.Name))
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	spec.Stderr = stderr
-	ch, err = child.Start(spec)
+	ch, err := child.Start(spec)
 	if err != nil {
 		stderr.Close() // ignore error: nothing was written
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	h.spawn(func() {
 		<-ch.Done()
 		stderr.Close() // ignore error: its last words are written or lost
 	})
-	c = newConn(ch.Stdout(), ch.Stdin(), h.cfg.MaxMessage, in)
+	return newConn(ch, h.cfg.MaxMessage, in), ch, nil
+}
+
+// launch is a start, up to the first catalogue.
+func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps []byte, err error) {
+	h := in.up.hub
+	c, ch, err = in.open()
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	defer func() {
 		if err == nil {
 			return
 		}
-		ch.Stop(h.ctx)
+		c.stop(h.ctx)
+		if ch == nil {
+			return
+		}
 		if ended := ch.Err(); ended != nil && ctx.Err() == nil {
 			err = fmt.Errorf("%w; it ended: %w", err, ended)
 		}
@@ -326,30 +342,15 @@ func (in *instance) launch(ctx context.Context) (c *conn, ch *child.Child, caps 
 	return c, ch, caps, nil
 }
 
-// watch waits for the end of a process that nobody ended.
-func (in *instance) watch(c *conn, ch *child.Child, since time.Time) {
-	select {
-	case <-ch.Done():
-	case <-c.done:
-	}
+// watch waits for an end that nobody brought about.
+func (in *instance) watch(c hosted, since time.Time) {
+	err := c.wait()
 	in.mu.Lock()
-	ours := in.child == ch && !in.over
-	if ours {
-		err := ch.Err()
-		select {
-		case <-ch.Done():
-		default:
-			err = nil
-		}
-		if err == nil {
-			err = errors.New("it closed its output")
-		}
+	if in.conn == c && !in.over {
 		in.failedLocked(err, time.Since(since))
 	}
 	in.mu.Unlock()
-	if ours {
-		ch.Stop(in.up.hub.ctx)
-	}
+	c.stop(in.up.hub.ctx)
 }
 
 // end ends it for good.
@@ -357,7 +358,7 @@ func (in *instance) end(ctx context.Context) {
 	in.mu.Lock()
 	in.over = true
 	in.cancel(errors.New("it is hosted no more"))
-	ch := in.child
+	c := in.conn
 	starting := in.started
 	if in.state != stateStarting {
 		in.state, in.conn, in.child = stateStopped, nil, nil
@@ -369,8 +370,8 @@ func (in *instance) end(ctx context.Context) {
 	close(in.changed)
 	in.changed = make(chan struct{})
 	in.mu.Unlock()
-	if ch != nil {
-		ch.Stop(ctx)
+	if c != nil {
+		c.stop(ctx)
 	}
 	if starting != nil {
 		<-starting // which cancel has brought to its end
