@@ -122,6 +122,9 @@ func Read(path string) (*File, error) {
 func Parse(path string, b []byte) (*File, error) {
 	sum := sha256.Sum256(b)
 	f := &File{Path: path, Digest: hex.EncodeToString(sum[:])}
+	if len(b) > maxFile {
+		return nil, &Error{path, Problem{Reason: fmt.Sprintf("is larger than %d bytes", maxFile)}}
+	}
 	t, err := parseTree(path, b)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -220,6 +221,21 @@ func TestWholeFileErrors(t *testing.T) {
 	err := error(&Error{"mcp.json", Problem{3, "mcpServers", "is odd"}})
 	if got := err.Error(); got != "mcp.json:3: mcpServers: is odd" {
 		t.Error(got)
+	}
+}
+
+// A megabyte of bad entries takes no longer than one of good ones.
+func TestManyProblems(t *testing.T) {
+	f := mustParse(t, `{"mcpServers": {`+strings.Repeat("\"a\":1,\n", 20_000)+strings.Repeat("\"b\":1,", 20_000)+"}}")
+	if len(f.Problems) != 2 || f.Problems[1].Line != 20_001 {
+		t.Errorf("%d problems", len(f.Problems))
+	}
+	var b strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "\"%d\":1,\n", i)
+	}
+	if f = mustParse(t, `{"mcpServers": {`+b.String()+"}}"); len(f.Problems) != 20_000 || f.Problems[19_999].Line != 20_000 {
+		t.Errorf("%d problems", len(f.Problems))
 	}
 }
 

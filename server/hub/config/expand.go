@@ -29,23 +29,8 @@ func (e *MissingError) Error() string {
 // Everything is replaced once: a value that looks like a variable stays.
 func (s Server) Expand(lookup func(string) (string, bool), root, home string) (Server, error) {
 	x := expander{server: s.Name, root: root, home: home, lookup: lookup}
-	env := x.table("env", s.Env)
-	x.lookup = func(name string) (string, bool) {
-		if v, ok := env[name]; ok {
-			return v, true
-		}
-		return lookup(name)
-	}
-	s.Env = env
-	s.Headers = x.table("headers", s.Headers)
-	s.Command = x.text("command", s.Command)
-	s.Args = slices.Clone(s.Args)
-	for i, arg := range s.Args {
-		s.Args[i] = x.text("args", arg)
-	}
-	s.URL = x.text("url", s.URL)
-	s.Tools = slices.Clone(s.Tools)
-	if s.Cwd = x.text("cwd", s.Cwd); !filepath.IsAbs(s.Cwd) {
+	s = x.entry(s)
+	if !filepath.IsAbs(s.Cwd) {
 		s.Cwd = filepath.Join(root, s.Cwd)
 	}
 	if x.err != nil {
@@ -63,24 +48,20 @@ func (s Server) Expand(lookup func(string) (string, bool), root, home string) (S
 // Variables are the names that Expand would look up for the entry, but for
 // what its own env sets, each once and in order.
 func (s Server) Variables() []string {
+	names, _ := s.variables() // ignore error: whoever starts the server meets it
+	return names
+}
+
+// variables is Variables, and an error where one is of a form that Expand does
+// not know.
+func (s Server) variables() ([]string, error) {
 	names := map[string]bool{}
-	lookup := func(name string) (string, bool) {
+	x := expander{server: s.Name, root: "x", home: "x", lookup: func(name string) (string, bool) {
 		names[name] = true
 		return "x", true
-	}
-	x := expander{lookup: lookup, root: "x", home: "x"}
-	x.table("env", s.Env)
-	x.lookup = func(name string) (string, bool) {
-		if _, ok := s.Env[name]; ok {
-			return "x", true
-		}
-		return lookup(name)
-	}
-	x.table("headers", s.Headers)
-	for _, text := range append([]string{s.Command, s.Cwd, s.URL}, s.Args...) {
-		x.text("", text)
-	}
-	return slices.Sorted(maps.Keys(names))
+	}}
+	x.entry(s)
+	return slices.Sorted(maps.Keys(names)), x.err
 }
 
 // expander replaces variables and keeps the first error.
@@ -88,6 +69,28 @@ type expander struct {
 	server, root, home string
 	lookup             func(string) (string, bool)
 	err                error
+}
+
+// entry is the entry with everything replaced; it shares nothing with it.
+func (x *expander) entry(s Server) Server {
+	env, lookup := x.table("env", s.Env), x.lookup
+	s.Env = env
+	x.lookup = func(name string) (string, bool) {
+		if v, ok := env[name]; ok {
+			return v, true
+		}
+		return lookup(name)
+	}
+	s.Headers = x.table("headers", s.Headers)
+	s.Command = x.text("command", s.Command)
+	s.Args = slices.Clone(s.Args)
+	for i, arg := range s.Args {
+		s.Args[i] = x.text("args", arg)
+	}
+	s.URL = x.text("url", s.URL)
+	s.Cwd = x.text("cwd", s.Cwd)
+	s.Tools = slices.Clone(s.Tools)
+	return s
 }
 
 func (x *expander) fail(key, reason string) error {

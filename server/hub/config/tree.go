@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -15,7 +15,8 @@ import (
 type tree struct {
 	path string
 	b    []byte
-	root node // kind 0 when the file has nothing but comments
+	root node  // kind 0 when the file has nothing but comments
+	ends []int // where lines end, once a line was asked for
 }
 
 // A node is one value.
@@ -69,9 +70,6 @@ func parseTree(path string, b []byte) (*tree, error) {
 	fail := func(line int, reason string) (*tree, error) {
 		return nil, &Error{path, Problem{line, "", reason}}
 	}
-	if len(b) > maxFile {
-		return fail(0, "is larger than "+strconv.Itoa(maxFile)+" bytes")
-	}
 	if !utf8.Valid(b) {
 		return fail(0, "is not UTF-8")
 	}
@@ -97,8 +95,20 @@ func parseTree(path string, b []byte) (*tree, error) {
 	return t, nil
 }
 
-// line is the line of an offset, from 1.
-func (t *tree) line(at int) int { return 1 + bytes.Count(t.b[:min(at, len(t.b))], []byte("\n")) }
+// line is the line of an offset, from 1. A file may have a hundred thousand bad
+// entries, so the lines are counted once.
+func (t *tree) line(at int) int {
+	if t.ends == nil {
+		t.ends = []int{}
+		for i, c := range t.b {
+			if c == '\n' {
+				t.ends = append(t.ends, i)
+			}
+		}
+	}
+	i, _ := slices.BinarySearch(t.ends, at)
+	return i + 1
+}
 
 // treeParser reads values one after the other. On an error, at is the place.
 type treeParser struct {

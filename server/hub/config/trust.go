@@ -72,7 +72,7 @@ func (l *Ledger) Record(repositoryID string, t Trust) (err error) {
 		return err
 	}
 	defer root.Close() // ignore error: nothing is written through it
-	return replaceFile(root, name, append(b, '\n'), 0o600)
+	return replaceFile(root, name, append(b, '\n'), 0o600, true)
 }
 
 // Lookup returns what is recorded for a checkout, and whether anything is. An
@@ -184,8 +184,8 @@ func isHex(s string, n int) bool {
 }
 
 // replaceFile puts a file in the place of another in one step, when the disk
-// has it.
-func replaceFile(root *os.Root, name string, b []byte, mode fs.FileMode) error {
+// has it. Exactly is with that mode, whatever the process's mask takes away.
+func replaceFile(root *os.Root, name string, b []byte, mode fs.FileMode, exactly bool) error {
 	var r [8]byte
 	rand.Read(r[:]) // never fails
 	temp := name + "." + hex.EncodeToString(r[:]) + ".tmp"
@@ -194,6 +194,9 @@ func replaceFile(root *os.Root, name string, b []byte, mode fs.FileMode) error {
 		return err
 	}
 	_, err = f.Write(b)
+	if err == nil && exactly && hasModes {
+		err = f.Chmod(mode)
+	}
 	if err == nil {
 		err = f.Sync()
 	}
