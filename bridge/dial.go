@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,6 +227,20 @@ func (b *bridge) adopt(l *link) {
 	}
 }
 
+// refused returns the calls that servers would not run, in the order they came.
+func (b *bridge) refused() []*call {
+	var list []*call
+	for _, l := range b.links {
+		for _, c := range l.calls {
+			if c.refused && !c.listen {
+				list = append(list, c)
+			}
+		}
+	}
+	slices.SortFunc(list, func(x, y *call) int { return x.seq - y.seq })
+	return list
+}
+
 // told sends l what else the last server knew, and then what waits.
 func (b *bridge) told(l *link) {
 	if b.mem.init != nil && b.mem.initialized != nil {
@@ -243,6 +258,10 @@ func (b *bridge) told(l *link) {
 			b.release(c)
 			b.sendCall(l, c)
 		}
+	}
+	for _, c := range b.refused() {
+		b.release(c)
+		b.sendCall(l, c)
 	}
 	b.link, b.incoming = l, nil
 	if b.rootsMove {

@@ -15,7 +15,8 @@ func (b *bridge) control(l *link, line []byte) {
 	word, rest, _ := bytes.Cut(line, []byte{' '})
 	switch string(word) {
 	case "!accepted", "!ready":
-		n, err := strconv.Atoi(string(rest))
+		number, kind, _ := bytes.Cut(rest, []byte{' '})
+		n, err := strconv.Atoi(string(number))
 		c := l.calls[n]
 		if err != nil || c == nil {
 			return // answered or cancelled meanwhile
@@ -27,9 +28,21 @@ func (b *bridge) control(l *link, line []byte) {
 			b.send(l, append([]byte("!run "), rest...))
 		}
 		c.accepted = true
+		if string(kind) == "safe" {
+			c.safe = true // the server says so
+		}
 		if !c.safe && !c.listen {
 			c.line = nil // is never sent again
 		}
+	case "!refused":
+		n, err := strconv.Atoi(string(rest))
+		if c := l.calls[n]; err == nil && c != nil && c.reply == nil && !c.accepted && !c.refused {
+			c.refused = true
+			if !c.listen {
+				l.inflight--
+			}
+		}
+		b.leave(l)
 	case "!registry":
 		b.registered(l, string(rest))
 	case "!lost", "!draining":

@@ -108,7 +108,8 @@ type call struct {
 	link     *link
 	n        int // its number on link
 	accepted bool
-	sent     int // times
+	refused  bool // by its link's server: the next one is sent it
+	sent     int  // times
 	acked    bool
 
 	changes keep                // what it makes the next server be told
@@ -449,7 +450,9 @@ func (b *bridge) release(c *call) {
 	}
 	c.link = nil
 	delete(l.calls, c.n)
-	if !c.listen {
+	refused := c.refused
+	c.refused = false
+	if !c.listen && !refused {
 		if l.inflight--; l.inflight == 0 {
 			l.unread = 0
 		}

@@ -254,7 +254,7 @@ func (s *Server) leave(ctx context.Context) {
 			s.log.Warn("giving the lease up", "err", err)
 		}
 	}
-	s.core.Tell("!draining")
+	s.core.Leave()
 	s.drain(ctx)
 	s.farewell()
 	s.core.Close()
@@ -341,6 +341,9 @@ func (s *Server) housekeep(ctx context.Context) {
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
 			again = 3
+		}
+		if s.core.TookMuch() {
+			again = 2
 		}
 		if again > 0 {
 			// Not once: what pools hold goes with the second collection, and

@@ -84,6 +84,9 @@ type Core struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // links, calls and senders
 
+	draining atomic.Bool // Leave was called
+	large    atomic.Bool // a large message passed since TookMuch was asked
+
 	ids   atomic.Int64 // ids handed to mcp-go
 	asked atomic.Int64 // ids of questions to clients
 
@@ -309,6 +312,17 @@ func (c *Core) Stats() (peers, inFlight int) {
 	defer c.mu.Unlock()
 	return c.attached, c.inFlight
 }
+
+// Leave has bridges leave, and run nothing more here: what is still on its way
+// is theirs to take to the next server. What is in flight goes on.
+func (c *Core) Leave() {
+	c.draining.Store(true)
+	c.Tell("!draining")
+}
+
+// TookMuch reports whether a message so large has passed that giving memory back
+// is worth it, since it was asked last.
+func (c *Core) TookMuch() bool { return c.large.Swap(false) }
 
 // Tell sends a control line to every link.
 func (c *Core) Tell(line string) {

@@ -139,6 +139,10 @@ func hasToken(header, token string) bool {
 	return false
 }
 
+// atOnceBytes is how large a request may be to be answered where it was read:
+// decoding a large one takes seconds, in which a bridge would get no sign of life.
+const atOnceBytes = 64 << 10
+
 // mostUnread is how many bytes of answers may wait for a client that does not
 // read them, before what it asks next is not read either.
 const mostUnread = 1 << 20
@@ -326,9 +330,14 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		return false, nil
 	}
 	l.requests++
-	atOnce := s.core.atOnce(m)
-	asks := s.confirms && !atOnce && !s.core.harmless(m)
-	if asks {
+	if s.confirms && s.core.draining.Load() {
+		// It was on its way when the bridge was told to leave. The next server
+		// runs it: here it might be cut in the middle.
+		return false, l.write([]byte("!refused " + strconv.Itoa(l.requests)))
+	}
+	atOnce := len(line) <= atOnceBytes && s.core.atOnce(m)
+	harmless := atOnce || s.core.harmless(m)
+	if s.confirms && !harmless {
 		// That the word was written does not mean that it arrives, and a bridge
 		// that never read it sends the request to the next server.
 		return false, l.askToRun(m)
@@ -337,11 +346,14 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		// Before it runs, so that a bridge whose server dies knows what may
 		// have happened and what cannot have. What is answered at once does no
 		// harm when it runs twice, so there the word can wait for the answer.
-		say := l.write
+		say, word := l.write, "!accepted "+strconv.Itoa(l.requests)
 		if atOnce {
 			say = l.hold
 		}
-		if err := say([]byte("!accepted " + strconv.Itoa(l.requests))); err != nil {
+		if s.confirms {
+			word += " safe" // the bridge need not have seen a list to know
+		}
+		if err := say([]byte(word)); err != nil {
 			return false, err
 		}
 	}

@@ -72,10 +72,10 @@ func TestWhatMayNotRunTwiceWaitsForTheWord(t *testing.T) {
 	l.say("!run 1")
 	// What may run twice does not wait.
 	l.say(toolCall(stateless, `4`, "look", "", ""))
-	l.exactly("!accepted 4")
+	l.exactly("!accepted 4 safe")
 	l.answer(`4`)
 	l.say(request(`5`, "resources/list", params(stateless, "", "")))
-	l.exactly("!accepted 5")
+	l.exactly("!accepted 5 safe")
 	l.answer(`5`)
 	l.say("!run 3")
 	h.hasBegun(t, "3")
@@ -99,6 +99,53 @@ func TestWhatMayNotRunTwiceWaitsForTheWord(t *testing.T) {
 	l.exactly("!ready 1")
 	l.say("!run 1")
 	h.hasBegun(t, "1")
+	h.release(t)
+	l.answer(`1`)
+}
+
+// A server that is being left runs nothing new: what was on its way is for the
+// next one. What it has it finishes, unless it is cut: then that is no answer.
+func TestAServerThatIsLeftRefuses(t *testing.T) {
+	h := settle(t, nil)
+	l, _ := h.upgrade(t, session.ConfirmHeader+": run\r\n")
+	for i := range 2 {
+		l.say(toolCall(stateless, strconv.Itoa(i+1), "block", `"s":"1"`, ""))
+		l.exactly(fmt.Sprintf("!ready %d", i+1))
+		l.say(fmt.Sprintf("!run %d", i+1))
+		h.hasBegun(t, "1")
+	}
+	h.core.Leave()
+	l.exactly("!draining")
+	for i, message := range []string{toolCall(stateless, `3`, "block", "", ""), toolCall(stateless, `4`, "look", "", ""), request(`5`, "ping", "{}")} {
+		l.say(message)
+		l.exactly(fmt.Sprintf("!refused %d", i+3))
+	}
+	h.release(t)
+	if s := l.next(); !strings.Contains(s, "freed") {
+		t.Error("what it had was answered ", s)
+	}
+	h.core.Close()
+	l.ended()
+	for _, s := range l.heard {
+		t.Error("in the end it said ", s)
+	}
+}
+
+// A request that takes long to read in does not keep what comes behind it.
+func TestLargeRequestsAreNotAnsweredWhereTheyAreRead(t *testing.T) {
+	h := settle(t, polite)
+	h.polite()
+	h.mcp.AddTool(mcp.NewTool("echo"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		h.began <- "echo"
+		h.free <- struct{}{}
+		return text("freed")
+	})
+	l := h.link(t)
+	l.say(toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", 100<<10)+`"`, ""))
+	h.hasBegun(t, "echo")
+	l.say("!ping")
+	l.exactly("!accepted 1")
+	l.exactly("!pong")
 	h.release(t)
 	l.answer(`1`)
 }
@@ -239,9 +286,9 @@ func TestSlowReaderLosesItsLinkAlone(t *testing.T) {
 // one write may stand, as long as it is being read.
 func TestSteadyReaderKeepsItsLink(t *testing.T) {
 	if testing.Short() {
-		t.Skip("moves 10 MB in small steps")
+		t.Skip("moves 14 MB in small steps")
 	}
-	h := settle(t, func(c *session.Config) { c.WriteStall = 500 * time.Millisecond })
+	h := settle(t, func(c *session.Config) { c.WriteStall = 1500 * time.Millisecond })
 	conn, err := net.Dial("tcp", h.http.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -249,11 +296,11 @@ func TestSteadyReaderKeepsItsLink(t *testing.T) {
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(64 << 10) // ignore error: then more is held
 	fmt.Fprintf(conn, "GET /mcp HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", session.Protocol)
-	const size = 24 << 20                                                                              // sockets hold a good deal of it
+	const size = 14 << 20                                                                              // sockets hold a good deal of it
 	go fmt.Fprintln(conn, toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", size)+`"`, "")) // ends with the connection
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	b := make([]byte, 128<<10)
+	b := make([]byte, 64<<10)
 	for read := 0; read < size; {
 		<-tick.C
 		n, err := io.ReadAtLeast(conn, b, min(len(b), max(1, size-read)))

@@ -62,6 +62,9 @@ type Session struct {
 	streams int // HTTP streams open
 }
 
+// largeMessage is from where on a message leaves much to be collected behind.
+const largeMessage = 4 << 20
+
 // mostNotes bounds what waits for a client that is slow or has no stream. What
 // is told here says "look again", so losing the oldest loses little.
 const mostNotes = 128
@@ -335,9 +338,14 @@ func (c *call) answerTo(write func([]byte) error) {
 	if c.may == nil || c.may() {
 		reply = c.run()
 	}
+	if len(c.asked.Raw) > largeMessage || len(reply) > largeMessage {
+		s.core.large.Store(true)
+	}
 	s.mu.Lock()
 	delete(s.flight, c.key)
-	if c.cancelled {
+	if c.cancelled || s.closed && s.control {
+		// Taken back; or cut by the end of its link, which is no answer: the
+		// bridge knows better what to do about that.
 		reply = nil
 	}
 	s.mu.Unlock()

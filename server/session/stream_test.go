@@ -150,16 +150,16 @@ func TestTheOlderStreamTakesOver(t *testing.T) {
 // Each piece of an event has a time of its own, as on a link.
 func TestSteadyReaderKeepsItsStream(t *testing.T) {
 	if testing.Short() {
-		t.Skip("moves 10 MB in small steps")
+		t.Skip("moves 14 MB in small steps")
 	}
-	h := settle(t, func(c *session.Config) { c.WriteStall = 500 * time.Millisecond })
+	h := settle(t, func(c *session.Config) { c.WriteStall = 1500 * time.Millisecond })
 	conn, err := net.Dial("tcp", h.http.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(64 << 10) // ignore error: then more is held
-	const size = 10 << 20                       // the sending socket holds some of it
+	const size = 14 << 20                       // the sending socket holds some of it
 	// Progress makes the answer a stream.
 	message := toolCall(stateless, `1`, "progress echo", `"s":"`+strings.Repeat("x", size)+`"`, `"progressToken":1`)
 	h.mcp.AddTool(mcp.NewTool("progress echo"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -172,7 +172,7 @@ func TestSteadyReaderKeepsItsStream(t *testing.T) {
 		stateless, len(message), message) // ends with the connection
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	b := make([]byte, 128<<10)
+	b := make([]byte, 64<<10)
 	for read := 0; read < size; {
 		<-tick.C
 		n, err := io.ReadAtLeast(conn, b, min(len(b), max(1, size-read)))
