@@ -504,6 +504,14 @@ func (h *Hub) answer(r session.Request, m frame.Message) []byte {
 	}
 	if r.Stateless() && frame.Get(m.Result, "resultType") == nil {
 		m.Result = frame.Set(m.Result, "resultType", []byte(`"complete"`))
+		if r.Message().Name() == "resources/read" {
+			// That era wants to be told how long and for whom it holds.
+			for _, lack := range [...][2]string{{"ttlMs", "0"}, {"cacheScope", `"private"`}} {
+				if frame.Get(m.Result, lack[0]) == nil {
+					m.Result = frame.Set(m.Result, lack[0], []byte(lack[1]))
+				}
+			}
+		}
 	}
 	return frame.Result(id, m.Result)
 }

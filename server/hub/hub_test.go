@@ -287,6 +287,21 @@ func TestFileChanges(t *testing.T) {
 	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
 }
 
+// What a client of the era without sessions needs in an answer, and a server of
+// an older one does not say.
+func TestAnswersInTheClientsEra(t *testing.T) {
+	h := settle(t, "good")
+	m := h.stateless().ask("resources/read", `{"uri":"test://good/one",`+statelessMeta+`}`)
+	for member, want := range map[string]string{"resultType": `"complete"`, "ttlMs": "0", "cacheScope": `"private"`} {
+		if got := string(frame.Get(m.Result, member)); got != want {
+			t.Errorf("%s is %q in %s", member, got, m.Raw)
+		}
+	}
+	if m := h.client().ask("resources/read", `{"uri":"test://good/one"}`); strings.Contains(string(m.Raw), "resultType") || strings.Contains(string(m.Raw), "ttlMs") {
+		t.Errorf("in the older era: %s", m.Raw)
+	}
+}
+
 // A client of the era without sessions is not asked: its call is answered with
 // the question, and sent again with the answer.
 func TestInputRequired(t *testing.T) {
