@@ -103,7 +103,9 @@ func Merge(servers, editor []byte, env map[string]string) (Merged, error) {
 		out.Taken = append(out.Taken, name)
 	}
 	out.Env = hide.added
-	out.Bytes = into.add(have, items)
+	if out.Bytes = into.add(have, items); len(out.Bytes) > maxFile {
+		return Merged{}, &Error{into.path, Problem{Reason: fmt.Sprintf("would be larger than %d bytes", maxFile)}}
+	}
 	return out, nil
 }
 

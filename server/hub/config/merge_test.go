@@ -163,6 +163,7 @@ func TestMergePresent(t *testing.T) {
 		{servers, "{}", "the editor's file: has no servers"},
 		{servers, "", "the editor's file: has no servers"},
 		{servers, `{"mcpServers": []}`, "the editor's file:1: mcpServers: must be"},
+		{servers, `{"mcpServers": {"x": {"command": "` + strings.Repeat("c", maxFile) + `"}}}`, "the servers file: would be larger"},
 	} {
 		_, err := Merge([]byte(tt.servers), []byte(tt.editor), nil)
 		var e *Error
