@@ -34,35 +34,123 @@ type hosted interface {
 // conn is a session with a process, in raw lines. Ids and progress tokens are
 // ours, so that equal ones of two clients never meet.
 type conn struct {
+	outstanding
 	child   *child.Child
 	w       *frame.Writer
 	unasked unasked
 	wg      sync.WaitGroup // of answers to the server's questions
 
+	err  error         // why it ended; set before done is closed
+	done chan struct{} // closed when it has
+}
+
+// unasked is told what the server says by itself. Where that came in the answer
+// to a call of ours, ctx has the values of the call's.
+type unasked interface {
+	// asked answers a question of the server's. It may take its time, until ctx
+	// ends.
+	asked(ctx context.Context, m frame.Message) []byte
+	// told is called in order, and must not wait.
+	told(ctx context.Context, m frame.Message)
+}
+
+// outstanding are the requests of ours that are not answered yet.
+type outstanding struct {
 	mu    sync.Mutex
 	next  int
 	calls map[string]*exchange // by our raw id, which is its progress token too
-	err   error                // why it ended; set once
-	done  chan struct{}        // closed when it has
 }
 
-// unasked is told what the server says by itself.
-type unasked interface {
-	// asked answers a question of the server's. It may take its time.
-	asked(m frame.Message) []byte
-	// told is called in order, and must not wait.
-	told(m frame.Message)
-}
-
-// An exchange is a request of ours that is not answered yet.
+// An exchange is one of them.
 type exchange struct {
-	answer   chan frame.Message
-	progress func(params []byte) // nil: nobody wants to know
+	id     string
+	answer chan frame.Message // one slot, one answer
+
+	mu       sync.Mutex
+	progress func(params []byte) // nil: nobody wants to know, or not any more
+}
+
+func (o *outstanding) begin(progress func(params []byte)) *exchange {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.next++
+	x := &exchange{id: strconv.Itoa(o.next), answer: make(chan frame.Message, 1), progress: progress}
+	if o.calls == nil {
+		o.calls = map[string]*exchange{}
+	}
+	o.calls[x.id] = x
+	return x
+}
+
+// end forgets a request. Its progress is not called any more.
+func (o *outstanding) end(x *exchange) {
+	o.mu.Lock()
+	delete(o.calls, x.id)
+	o.mu.Unlock()
+	x.mu.Lock()
+	x.progress = nil
+	x.mu.Unlock()
+}
+
+// awaits reports whether a request is neither answered nor forgotten.
+func (o *outstanding) awaits(x *exchange) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.calls[x.id] != nil
+}
+
+func (o *outstanding) answered(m frame.Message) {
+	o.mu.Lock()
+	x := o.calls[string(m.ID)]
+	delete(o.calls, string(m.ID))
+	o.mu.Unlock()
+	if x != nil {
+		x.answer <- m
+	}
+}
+
+func (o *outstanding) progressed(m frame.Message) {
+	o.mu.Lock()
+	x := o.calls[string(frame.Get(m.Params, "progressToken"))]
+	o.mu.Unlock()
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.progress != nil {
+		x.progress(m.Params)
+	}
+}
+
+// strange answers the call whose answer is none: too long, or no message.
+func (o *outstanding) strange(bad *frame.Error) {
+	if bad.ID == nil {
+		return
+	}
+	o.answered(frame.Message{ID: bad.ID, Error: fmt.Appendf(nil, `{"code":%d,"message":%s}`, frame.CodeInternal,
+		frame.Quote(errStrange.Error()+": "+bad.Message))})
+}
+
+// line is the request as it is sent.
+func (x *exchange) line(method string, params []byte) []byte {
+	if x.progress != nil {
+		meta := frame.Get(params, "_meta")
+		if meta == nil {
+			meta = []byte("{}")
+		}
+		params = frame.Set(params, "_meta", frame.Set(meta, "progressToken", []byte(x.id)))
+	}
+	line := fmt.Appendf(make([]byte, 0, len(params)+len(method)+64), `{"jsonrpc":"2.0","id":%s,"method":%s`, x.id, frame.Quote(method))
+	if params != nil {
+		line = append(append(line, `,"params":`...), params...)
+	}
+	return append(line, '}')
 }
 
 // newConn speaks with ch, and has what it says read until its end.
 func newConn(ch *child.Child, limit int64, u unasked) *conn {
-	c := &conn{child: ch, w: frame.NewWriter(ch.Stdin()), unasked: u, calls: map[string]*exchange{}, done: make(chan struct{})}
+	c := &conn{child: ch, w: frame.NewWriter(ch.Stdin()), unasked: u, done: make(chan struct{})}
 	go c.read(frame.NewReader(ch.Stdout(), limit)) // ends with the stream, which stop closes
 	return c
 }
@@ -84,33 +172,14 @@ func (c *conn) stop(ctx context.Context) { c.child.Stop(ctx) }
 var errStrange = errors.New("the hosted server's answer cannot be used")
 
 func (c *conn) call(ctx context.Context, method string, params []byte, progress func(params []byte)) (frame.Message, error) {
-	x := &exchange{answer: make(chan frame.Message, 1), progress: progress}
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
+	x := c.begin(progress)
+	defer c.end(x)
+	select {
+	case <-c.done:
 		return frame.Message{}, c.err
+	default:
 	}
-	c.next++
-	id := strconv.Itoa(c.next)
-	c.calls[id] = x
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.calls, id)
-		c.mu.Unlock()
-	}()
-	if progress != nil {
-		meta := frame.Get(params, "_meta")
-		if meta == nil {
-			meta = []byte("{}")
-		}
-		params = frame.Set(params, "_meta", frame.Set(meta, "progressToken", []byte(id)))
-	}
-	line := fmt.Appendf(make([]byte, 0, len(params)+len(method)+64), `{"jsonrpc":"2.0","id":%s,"method":%s`, id, frame.Quote(method))
-	if params != nil {
-		line = append(append(line, `,"params":`...), params...)
-	}
-	if err := c.w.Write(append(line, '}')); err != nil {
+	if err := c.w.Write(x.line(method, params)); err != nil {
 		return frame.Message{}, fmt.Errorf("writing to the hosted server: %w", err)
 	}
 	select {
@@ -124,7 +193,7 @@ func (c *conn) call(ctx context.Context, method string, params []byte, progress 
 			return frame.Message{}, c.err
 		}
 	case <-ctx.Done():
-		c.tell("notifications/cancelled", []byte(`{"requestId":`+id+`}`))
+		c.tell("notifications/cancelled", []byte(`{"requestId":`+x.id+`}`))
 		return frame.Message{}, context.Cause(ctx)
 	}
 }
@@ -159,52 +228,22 @@ func (c *conn) read(r *frame.Reader) {
 			c.strange(bad)
 		case m.IsRequest():
 			c.wg.Go(func() {
-				c.w.Write(c.unasked.asked(m)) // ignore error: the reader finds the end
+				c.w.Write(c.unasked.asked(context.Background(), m)) // ignore error: the reader finds the end
 			})
 		case m.IsNotification() && m.Name() == "notifications/progress":
 			c.progressed(m)
 		case m.IsNotification():
-			c.unasked.told(m)
+			c.unasked.told(context.Background(), m)
 		default:
 			c.answered(m)
 		}
 	}
-	c.mu.Lock()
 	c.err = fmt.Errorf("the hosted server has ended: %w", end)
 	if end == io.EOF {
 		c.err = errors.New("the hosted server has ended")
 	}
-	c.mu.Unlock()
 	close(c.done)
 }
 
 // keptLine is from where on a line is kept in the buffer it was read into.
 const keptLine = 64 << 10
-
-func (c *conn) answered(m frame.Message) {
-	c.mu.Lock()
-	x := c.calls[string(m.ID)]
-	delete(c.calls, string(m.ID))
-	c.mu.Unlock()
-	if x != nil {
-		x.answer <- m // one slot, one answer
-	}
-}
-
-func (c *conn) progressed(m frame.Message) {
-	c.mu.Lock()
-	x := c.calls[string(frame.Get(m.Params, "progressToken"))]
-	c.mu.Unlock()
-	if x != nil && x.progress != nil {
-		x.progress(m.Params)
-	}
-}
-
-// strange answers the call whose answer is none: too long, or no message.
-func (c *conn) strange(bad *frame.Error) {
-	if bad.ID == nil {
-		return
-	}
-	c.answered(frame.Message{ID: bad.ID, Error: fmt.Appendf(nil, `{"code":%d,"message":%s}`, frame.CodeInternal,
-		frame.Quote(errStrange.Error()+": "+bad.Message))})
-}

@@ -430,7 +430,7 @@ func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) 
 		return h.askStateless(r, one, method, params)
 	}
 	defer func() { in.leave(one, failed) }()
-	ctx := r.Context()
+	ctx := one.mark(r.Context())
 	if t := u.server.Timeout; t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t, in.fail("upstream_timeout", "did not answer within %v", t))
@@ -467,7 +467,7 @@ func (in *instance) call(ctx context.Context, c hosted, r session.Request, metho
 // outlast its request.
 func (h *Hub) askStateless(r session.Request, one *use, method string, params []byte) ([]byte, error) {
 	x, in := one.run, one.run.in
-	ctx, cancel := context.WithCancelCause(in.ctx)
+	ctx, cancel := context.WithCancelCause(one.mark(in.ctx))
 	x.cancel = cancel
 	work := func() {
 		defer close(x.done)

@@ -378,11 +378,22 @@ func (in *instance) end(ctx context.Context) {
 	}
 }
 
-// client is the only one that has a call in flight: in the older era what a
-// server says of itself names no call, so only then it is certain whom it means.
-func (in *instance) client() (r session.Request, u *use, certain bool) {
+type useKey struct{}
+
+// mark has calls in the hosted server that are made in ctx belong to u.
+func (u *use) mark(ctx context.Context) context.Context { return context.WithValue(ctx, useKey{}, u) }
+
+// client is whom the server means by what it says in ctx. It may have said it in
+// the answer to a call. Else it is the only one that has a call in flight: in the
+// older era what a server says of itself names no call, so only then it is
+// certain.
+func (in *instance) client(ctx context.Context) (r session.Request, u *use, certain bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if u, _ := ctx.Value(useKey{}).(*use); u != nil {
+		_, active := in.active[u]
+		return u.r, u, active
+	}
 	for other := range in.active {
 		if u != nil && u.r.Session() != other.r.Session() {
 			return session.Request{}, nil, false
@@ -396,7 +407,7 @@ func (in *instance) client() (r session.Request, u *use, certain bool) {
 }
 
 // asked answers a question of the server's.
-func (in *instance) asked(m frame.Message) []byte {
+func (in *instance) asked(ctx context.Context, m frame.Message) []byte {
 	no := func(code int, text string) []byte { return frame.Failure(m.ID, code, text, nil) }
 	switch m.Name() {
 	case "ping":
@@ -409,10 +420,12 @@ func (in *instance) asked(m frame.Message) []byte {
 	default:
 		return no(frame.CodeMethodNotFound, "this client does not answer "+m.Name())
 	}
-	r, u, certain := in.client()
-	in.mu.Lock()
-	in.alone = true
-	in.mu.Unlock()
+	r, u, certain := in.client(ctx)
+	if ctx.Value(useKey{}) == nil {
+		in.mu.Lock()
+		in.alone = true
+		in.mu.Unlock()
+	}
 	if !certain {
 		return no(frame.CodeInternal, "it is not certain which client is meant: ask during a call, of one client at a time")
 	}
@@ -426,7 +439,10 @@ func (in *instance) asked(m frame.Message) []byte {
 		}
 		return frame.Result(m.ID, answer)
 	}
-	answer, err := r.Ask(r.Context(), m.Name(), m.Params)
+	ask, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	answer, err := r.Ask(ask, m.Name(), m.Params)
 	switch {
 	case err != nil:
 		return no(frame.CodeInternal, err.Error())
@@ -437,11 +453,11 @@ func (in *instance) asked(m frame.Message) []byte {
 }
 
 // told is told what the server says by itself.
-func (in *instance) told(m frame.Message) {
+func (in *instance) told(ctx context.Context, m frame.Message) {
 	h := in.up.hub
 	switch name := m.Name(); name {
 	case "notifications/message":
-		if r, _, certain := in.client(); certain && !r.Stateless() {
+		if r, _, certain := in.client(ctx); certain && !r.Stateless() {
 			r.Tell(m.Raw)
 			return
 		}
