@@ -121,16 +121,18 @@ func TestKeyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(" my own\tkey \r\n")
-	if key, err := f.Key(); err != nil || key != "myownkey" {
+	write(" my very\town key \r\n  of 16")
+	if key, err := f.Key(); err != nil || key != "myveryownkeyof16" {
 		t.Errorf("%q, %v", key, err)
 	}
-	write(" \n")
-	if _, err := f.ReadKey(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an empty file: %v", err)
-	}
-	if key, err := f.Key(); err != nil || len(key) != 64 {
-		t.Errorf("in place of an empty file: %q, %v", key, err)
+	for _, none := range []string{" \n", "abc", "schlüsselschlüssel", "0123456789\xff012345", "0123456789\x00012345"} {
+		write(none)
+		if _, err := f.ReadKey(); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: %v", none, err)
+		}
+		if key, err := f.Key(); err != nil || len(key) != 64 {
+			t.Errorf("in place of %q: %q, %v", none, key, err)
+		}
 	}
 	write(strings.Repeat("x", 5000))
 	if _, err := f.Key(); err == nil {

@@ -90,7 +90,14 @@ func (f *Folder) RotateKey() (string, error) {
 	return fresh, syncFolder(root)
 }
 
-// errNoKey says that the file is there and holds no key: somebody emptied it.
+// isKey reports whether s can be a key: one that clients can send in a header,
+// and that is not guessed. Our own are 64 hex characters.
+func isKey(s string) bool {
+	return len(s) >= 16 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// errNoKey says that the file is there and holds no key: somebody emptied it,
+// or put something else into it.
 var errNoKey = fmt.Errorf("the key file holds no key: %w", fs.ErrNotExist)
 
 func readKey(root *os.Root) (string, error) {
@@ -120,7 +127,7 @@ func readKey(root *os.Root) (string, error) {
 		}
 		return r
 	}, string(b))
-	if key == "" {
+	if !isKey(key) {
 		return "", errNoKey
 	}
 	return key, nil

@@ -102,6 +102,13 @@ type ProbeReply struct {
 // on the network this process calls. Proxies are ignored, redirects are not
 // followed, and no more than 64 KiB are read.
 func (f *Folder) Probe(ctx context.Context, doc Document) ProbeReply {
+	if doc.Auth == "key" {
+		// A server whose key file is gone could prove itself to nobody, and
+		// would be taken for a stranger. It reads the new one when it is asked.
+		if _, err := f.ReadKey(); errors.Is(err, fs.ErrNotExist) {
+			f.Key() // ignore error: then the proof fails, and says so
+		}
+	}
 	return f.probe(ctx, doc, f.cfg.Timings.ProbeTimeout)
 }
 

@@ -1437,9 +1437,10 @@ func TestBackTogether(t *testing.T) {
 	}
 }
 
-// TestRotatedKey changes the key under a server with a client on it, once by
-// the word that tells the server and once by the file alone: who rotates may die
-// in between. The client goes on, newcomers join the same server.
+// TestRotatedKey changes the key under a server with a client on it: by the word
+// that tells the server; by the file alone, since who rotates may die in between;
+// and by taking the file away, or spoiling it. The client goes on, newcomers join
+// the same server.
 func TestRotatedKey(t *testing.T) {
 	c := accFresh(t)
 	e := c.editor()
@@ -1458,6 +1459,10 @@ func TestRotatedKey(t *testing.T) {
 			return nil
 		},
 		func() error { _, err := c.folder().RotateKey(); return err },
+		func() error { return os.Remove(filepath.Join(filepath.Dir(c.leasePath()), "key")) },
+		func() error {
+			return os.WriteFile(filepath.Join(filepath.Dir(c.leasePath()), "key"), []byte("abc\n"), 0o600)
+		},
 	} {
 		if err := rotate(); err != nil {
 			t.Fatal(err)
@@ -1470,6 +1475,51 @@ func TestRotatedKey(t *testing.T) {
 			t.Errorf("the server was replaced: %+v", now)
 		}
 	}
+}
+
+// TestWordsWithoutAPolicy looks at a server and ends it while its policy cannot
+// be read: that is when somebody wants to.
+func TestWordsWithoutAPolicy(t *testing.T) {
+	c := accFresh(t)
+	e := c.editor()
+	e.mustOpen()
+	c.policy("  busy_grace: 2\n")
+	for _, words := range [][]string{{"status"}, {"logs"}, {"key"}, {"serve", "status"}} {
+		if out, stderr, err := c.run(words...); err != nil || out == "" || !strings.Contains(stderr, "busy_grace") {
+			t.Errorf("%v: %q %q %v", words, out, stderr, err)
+		}
+	}
+	e.close()
+	if out, stderr, err := c.run("serve", "stop"); err != nil || !strings.Contains(out, "stopped") {
+		t.Errorf("stop: %q %q %v", out, stderr, err)
+	}
+}
+
+// TestStopWaits stops a server with a call in flight: what says that it has
+// stopped is believed, so the process is gone by then.
+func TestStopWaits(t *testing.T) {
+	c := accFresh(t)
+	e := c.editor()
+	e.mustOpen()
+	pid := c.mustLease().PID
+	answer, err := e.ask("tools/call", map[string]any{"name": "majordomus_wait", "arguments": map[string]any{"seconds": 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accPoll(t, 10*time.Second, "the call must be in flight", func() error {
+		if s, err := e.server(); err != nil || s.InFlight < 2 {
+			return fmt.Errorf("%+v, %v", s, err)
+		}
+		return nil
+	})
+	if out, stderr, err := c.run("serve", "stop"); err != nil || !strings.Contains(out, "stopped") {
+		t.Fatalf("stop: %q %q %v", out, stderr, err)
+	}
+	c.gone(pid, time.Second)
+	if _, err := e.answer(answer, "the call"); err != nil {
+		t.Errorf("what was in flight: %v", err)
+	}
+	e.mustServer() // the next one
 }
 
 // accStranger answers at an address as the server that was there did, word for

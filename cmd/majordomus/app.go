@@ -257,11 +257,27 @@ func (a *app) open(c *checkout.Checkout, log *slog.Logger, opener func(lease.Con
 	if err != nil {
 		return place{}, err
 	}
+	return a.openWith(c, policy, log, opener)
+}
+
+func (a *app) openWith(c *checkout.Checkout, policy checkout.Policy, log *slog.Logger, opener func(lease.Config) (*lease.Folder, error)) (place, error) {
 	folder, err := opener(lease.Config{Checkout: c, Timings: timings(policy), Self: a.started, Version: programVersion(), Log: log})
 	if err != nil {
 		return place{c, policy, nil}, err
 	}
 	return place{c, policy, folder}, nil
+}
+
+// anyway is open for words that look and mend: a policy that cannot be read keeps
+// nobody from ending a server or reading its log.
+func (a *app) anyway(c *checkout.Checkout, log *slog.Logger, opener func(lease.Config) (*lease.Folder, error)) (place, error) {
+	p, err := a.open(c, log, opener)
+	var policy *checkout.PolicyError
+	if !errors.As(err, &policy) {
+		return p, err
+	}
+	log.Warn("going on without the checkout's policy", "because", err)
+	return a.openWith(c, checkout.DefaultPolicy(), log, opener)
 }
 
 // here is open for the checkout that the words mean.
@@ -284,10 +300,29 @@ func (a *app) launcher(p place, log *slog.Logger, inProcess func(context.Context
 	})
 }
 
+// heedful keeps the first error of a Writer.
+type heedful struct {
+	w   io.Writer
+	err error
+}
+
+func (h *heedful) Write(p []byte) (int, error) {
+	n, err := h.w.Write(p)
+	if h.err == nil {
+		h.err = err
+	}
+	return n, err
+}
+
 // report prints v as JSON, or calls text.
 func (a *app) report(v any, text func(io.Writer)) error {
 	if a.format != "json" {
-		text(a.out)
+		// A full disk behind a pipe or file is not success.
+		w := &heedful{w: a.out}
+		text(w)
+		if w.err != nil {
+			return fmt.Errorf("writing the output: %w", w.err)
+		}
 		return nil
 	}
 	enc := json.NewEncoder(a.out)

@@ -23,7 +23,11 @@ running server; bridges read the new key by themselves, other clients must be
 given it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := a.here(a.logger(), lease.Open)
+			c, err := a.checkout()
+			if err != nil {
+				return err
+			}
+			p, err := a.anyway(c, a.logger(), lease.Open)
 			if err != nil {
 				return err
 			}

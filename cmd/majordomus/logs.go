@@ -24,7 +24,11 @@ func (a *app) logsCommand() *cobra.Command {
 		Short: "Show the log of this checkout's server",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := a.here(a.logger(), lease.OpenExisting)
+			c, err := a.checkout()
+			if err != nil {
+				return err
+			}
+			p, err := a.anyway(c, a.logger(), lease.OpenExisting)
 			if errors.Is(err, fs.ErrNotExist) {
 				return &exitError{exitNo, errors.New("no server has run in this checkout")}
 			}

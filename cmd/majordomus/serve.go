@@ -38,6 +38,9 @@ stopped, or another one has taken its place. Editors need not be told of it:
 so and exits 0.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.port < 0 || o.port > 65535 {
+				return wrongWords(fmt.Errorf("--port takes a number from 1 to 65535, not %d", o.port))
+			}
 			if cmd.Flags().Changed("idle") && o.idle <= 0 {
 				o.idle = -1
 			}
@@ -181,6 +184,9 @@ func (a *app) stopCommand() *cobra.Command {
 are attached start the next one at once: close them first if that is not meant.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wait < 0 {
+				return wrongWords(errors.New("--wait takes a number of seconds from 0"))
+			}
 			places, err := a.places(all)
 			if err != nil {
 				return err
@@ -254,7 +260,10 @@ func (a *app) stop(ctx context.Context, p place, force bool, wait time.Duration)
 	case !held:
 		return r, nil
 	default:
-		return r, fmt.Errorf("the server at %s does not answer as this checkout's: %v", address(f.Document), reply.Outcome)
+		return r, &hintedError{
+			fmt.Errorf("the server at %s does not answer as this checkout's: %v", address(f.Document), reply.Outcome),
+			fmt.Sprintf("if it hangs, end process %d; editors start the next server by themselves", f.Document.PID),
+		}
 	}
 	key, err := p.folder.ReadKey()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -269,13 +278,18 @@ func (a *app) stop(ctx context.Context, p place, force bool, wait time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	// The lease is given up first. It has ended when nobody answers at its
+	// address any more, or another one does.
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if held, _ := p.folder.AliveHeld(f.Document.Token); !held {
-			return r, nil
+			switch p.folder.Probe(ctx, f.Document).Outcome {
+			case lease.Refused, lease.Stranger:
+				return r, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return r, fmt.Errorf("it has not ended within %v; --force cuts what is in flight", wait)
+			return r, fmt.Errorf("it has not ended within %v: process %d goes on until what it has in flight is answered; with --force that is cut", wait, f.Document.PID)
 		case <-time.After(pause):
 		}
 	}

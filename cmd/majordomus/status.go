@@ -104,7 +104,7 @@ func (a *app) places(all bool) ([]place, error) {
 	}
 	var places []place
 	for _, c := range list {
-		p, err := a.open(c, a.logger(), lease.OpenExisting)
+		p, err := a.anyway(c, a.logger(), lease.OpenExisting)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			for _, q := range places {
 				q.close()
