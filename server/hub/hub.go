@@ -80,6 +80,7 @@ type Hub struct {
 type upstream struct {
 	hub    *Hub
 	server config.Server
+	stale  stale
 
 	mu        sync.Mutex
 	catalogue catalogue
@@ -386,11 +387,14 @@ func (u *upstream) failed() <-chan struct{} {
 func (h *Hub) Route(r session.Request) ([]byte, bool) {
 	u, params := h.current().find(r.Message())
 	if u == nil {
-		// A client may know a name from before, from another server.
+		// A client may know a name from before, from another server, or from
+		// an answer that came with the word that a list has changed.
 		which := mayOffer(r.Message())
-		if which == nil || !h.learn(r.Context(), r, which) {
+		if which == nil {
 			return nil, false
 		}
+		h.refresh(r, which)
+		h.learn(r.Context(), r, which)
 		if u, params = h.current().find(r.Message()); u == nil {
 			return nil, false
 		}

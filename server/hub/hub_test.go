@@ -287,6 +287,20 @@ func TestFileChanges(t *testing.T) {
 	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
 }
 
+// A name that came into being with the last answer is known, although the list
+// that has it is still being read.
+func TestNamesThatCameWithAnAnswer(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	for n := range 20 {
+		m := c.call("good__echo", fmt.Sprintf(`"do":"create","n":%d`, n))
+		uri := text(m)
+		if got := string(c.ask("resources/read", `{"uri":"`+uri+`"}`).Result); !strings.Contains(got, "read by good") {
+			t.Fatalf("%s: %s", uri, got)
+		}
+	}
+}
+
 // What a client of the era without sessions needs in an answer, and a server of
 // an older one does not say.
 func TestAnswersInTheClientsEra(t *testing.T) {

@@ -469,7 +469,7 @@ func (in *instance) told(ctx context.Context, m frame.Message) {
 	default:
 		for i, k := range kinds {
 			if name == "notifications/"+k.capability+"/list_changed" {
-				h.spawn(func() { in.relist(i) })
+				in.relistSoon(i)
 			}
 		}
 	}

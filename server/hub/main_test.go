@@ -58,7 +58,7 @@ func hosted(kind string) {
 	}
 	answers := map[string]chan string{}
 	capabilities := `{"tools":{"listChanged":true},"prompts":{},"resources":{"subscribe":true},"logging":{}}`
-	extra := ""
+	extra, created := "", ""
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -112,7 +112,10 @@ func hosted(kind string) {
 		case "prompts/list":
 			result(`{"prompts":[{"name":"hello"}]}`)
 		case "resources/list":
-			result(`{"resources":[{"uri":"test://` + kind + `/one","name":"one"}]}`)
+			mu.Lock()
+			more := created
+			mu.Unlock()
+			result(`{"resources":[{"uri":"test://` + kind + `/one","name":"one"}` + more + `]}`)
 		case "resources/templates/list":
 			result(`{"resourceTemplates":[{"uriTemplate":"test://` + kind + `/by/{id}","name":"by id"}]}`)
 		case "resources/read":
@@ -161,6 +164,13 @@ func hosted(kind string) {
 					mu.Unlock()
 					say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 					content("there is more")
+				case "create":
+					uri := "test://created/" + string(frame.Get(args, "n"))
+					mu.Lock()
+					created += `,{"uri":"` + uri + `","name":"created"}`
+					mu.Unlock()
+					say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
+					content(uri)
 				case "big":
 					content(strings.Repeat("x", 30<<20))
 				case "fail":
