@@ -52,7 +52,7 @@ func (s *Server) newHub() *hub.Hub {
 	}
 	if f := s.cfg.Folder; f != nil {
 		dir := filepath.Dir(f.LeasePath())
-		cfg.Keep = filepath.Join(dir, "catalogue")
+		cfg.Keep, cfg.Records = filepath.Join(dir, "catalogue"), filepath.Join(dir, "hosted")
 		cfg.OpenLog = func(name string) (io.WriteCloser, error) { return f.Log(name) }
 		cfg.LogTail = func(name string) string { return lease.Tail(f.LogPath(name), 0) }
 	}
@@ -94,8 +94,8 @@ func (s *Server) fingerprint() string {
 	return fingerprint
 }
 
-// upstreams is what is hosted, and why not more.
-type upstreams struct {
+// Upstreams is what is hosted, and why not more.
+type Upstreams struct {
 	Upstreams []hub.State      `json:"upstreams"`
 	Reason    string           `json:"reason,omitempty"` // why nothing is hosted
 	Untrusted bool             `json:"untrusted,omitempty"`
@@ -103,7 +103,7 @@ type upstreams struct {
 }
 
 func (s *Server) serveUpstreams(w http.ResponseWriter, _ *http.Request) {
-	all := upstreams{Upstreams: []hub.State{}, Problems: []config.Problem{}}
+	all := Upstreams{Upstreams: []hub.State{}, Problems: []config.Problem{}}
 	if s.hub == nil {
 		all.Reason = "this server hosts no others"
 		answer(w, http.StatusOK, all)

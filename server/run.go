@@ -55,6 +55,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.Tenure != nil {
 		wg.Go(func() { s.cfg.Tenure.Run(life) }) // ignore error: always nil
 	}
+	if s.hub != nil && s.cfg.Tenure != nil {
+		// Beside all else: what a killed server left is no hurry of anybody's.
+		wg.Go(func() { s.hub.Sweep() })
+	}
 	failed := make(chan error, 1)
 	var conns sync.WaitGroup // until each has come to the end of its goroutine, or was made a link
 	web := s.newWeb(&conns)

@@ -25,7 +25,7 @@ func (a *app) upstreamCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.upstreamImportCommand())
+	cmd.AddCommand(a.upstreamListCommand(), a.upstreamLogsCommand(), a.upstreamRestartCommand(), a.upstreamImportCommand())
 	return cmd
 }
 

@@ -47,6 +47,7 @@ type Config struct {
 
 	OpenLog func(name string) (io.WriteCloser, error) // for a server's standard error, by a plain file name
 	LogTail func(name string) string                  // its last words; nil: none
+	Records string                                    // folder for the records of process groups; "" keeps none
 	Keep    string                                    // folder for catalogues; "" keeps none
 
 	Changed func(kind string) // a list has changed: tools, prompts or resources; must not block
@@ -127,6 +128,14 @@ func (h *Hub) Close(ctx context.Context) {
 	wg.Wait()
 	h.cancel()
 	h.wg.Wait()
+}
+
+// Sweep ends what a Hub left whose process was killed, and returns the names.
+func (h *Hub) Sweep() []string {
+	if h.cfg.Records == "" {
+		return nil
+	}
+	return child.Sweep(h.cfg.Records, h.log)
 }
 
 // Look reads the entries and follows what changed in them: what is new, gone or
@@ -306,7 +315,7 @@ func (h *Hub) spec(e config.Server) (child.Spec, error) {
 	if e.Command == "" {
 		return child.Spec{}, errors.New("is reached over HTTP, which is not supported yet")
 	}
-	return child.Spec{Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env}, nil
+	return child.Spec{Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env, Records: h.cfg.Records}, nil
 }
 
 // LogName is the name of the log of what a hosted server writes to its standard

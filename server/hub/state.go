@@ -31,7 +31,8 @@ type State struct {
 type Process struct {
 	PID    int       `json:"pid"`
 	Since  time.Time `json:"since"`
-	Client string    `json:"client,omitempty"` // the session it belongs to
+	Memory int64     `json:"memory_bytes,omitempty"` // of it and all that it started; 0: not known
+	Client string    `json:"client,omitempty"`       // the session it belongs to
 }
 
 var liveliness = []string{stateStopped, stateFailed, stateStarting, stateReady}
@@ -76,7 +77,9 @@ func (u *upstream) state(clients int) State {
 		c := in.child
 		in.mu.Unlock()
 		if c != nil {
-			s.Processes = append(s.Processes, Process{PID: c.PID(), Since: c.Started(), Client: owner})
+			p := Process{PID: c.PID(), Since: c.Started(), Client: owner}
+			p.Memory, _ = c.Memory() // not every system tells
+			s.Processes = append(s.Processes, p)
 		}
 	}
 	slices.SortFunc(s.Processes, func(a, b Process) int { return a.PID - b.PID })
