@@ -287,6 +287,35 @@ func TestFileChanges(t *testing.T) {
 	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
 }
 
+// Log lines are for the client in whose call they are said, if it wants them.
+func TestLogLines(t *testing.T) {
+	h := settle(t, "good")
+	c, other := h.client(), h.client()
+	log := func(level string) {
+		t.Helper()
+		if got := text(c.call("good__echo", `"do":"log","level":"`+level+`"`)); got != "logged" {
+			t.Fatal(got)
+		}
+	}
+	heard := func(c *client) (levels string) {
+		for _, note := range c.notes {
+			if strings.Contains(note, `"notifications/message"`) {
+				levels += textAt([]byte(note), "params", "level") + " "
+			}
+		}
+		return levels
+	}
+	log("debug") // it has not said how much it wants
+	c.ask("logging/setLevel", `{"level":"warning"}`)
+	log("info")
+	log("error")
+	eventually(t, "it hears", func() bool { c.ask("ping", "{}"); return strings.Contains(heard(c), "error") })
+	other.ask("ping", "{}")
+	if got := heard(c); got != "debug error " || heard(other) != "" {
+		t.Errorf("it heard %q, another %q", got, heard(other))
+	}
+}
+
 // A name that came into being with the last answer is known, although the list
 // that has it is still being read.
 func TestNamesThatCameWithAnAnswer(t *testing.T) {

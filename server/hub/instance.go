@@ -458,7 +458,9 @@ func (in *instance) told(ctx context.Context, m frame.Message) {
 	switch name := m.Name(); name {
 	case "notifications/message":
 		if r, _, certain := in.client(ctx); certain && !r.Stateless() {
-			r.Tell(m.Raw)
+			if r.Wants(textAt(m.Params, "level")) {
+				r.Tell(m.Raw)
+			}
 			return
 		}
 		in.log.Info("a hosted server says", "level", textAt(m.Params, "level"), "data", brief(frame.Get(m.Params, "data")))

@@ -156,7 +156,7 @@ func hosted(kind string) {
 				case "roots":
 					content(ask("roots/list", `{}`))
 				case "log":
-					say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"something"}}`)
+					say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":%s,"data":"something"}}`, frame.Get(args, "level"))
 					content("logged")
 				case "more":
 					mu.Lock()

@@ -330,7 +330,7 @@ func (c *call) SetLogLevel(l mcp.LoggingLevel) {
 	if c.stateless {
 		c.level = l
 	} else {
-		c.Session.level = l
+		c.Session.level, c.leveled = l, true
 	}
 }
 

@@ -54,6 +54,14 @@ func (r Request) Stateless() bool { return r.c.stateless }
 // Yield has the next lines of the client read while the caller waits.
 func (r Request) Yield() { r.c.yieldOnce() }
 
+// Wants reports whether the client wants log lines of that level. One that has
+// set none hears what the hosted server tells anybody.
+func (r Request) Wants(level string) bool {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return !r.c.leveled || mcp.LoggingLevel(level).ShouldSendTo(r.c.Session.level)
+}
+
 // Emit writes a notification that belongs to the request, before its answer.
 func (r Request) Emit(line []byte) error { return r.c.emit(line) }
 

@@ -46,6 +46,7 @@ type Session struct {
 	info    mcp.Implementation
 	caps    mcp.ClientCapabilities
 	level   mcp.LoggingLevel
+	leveled bool // it said so itself
 	version string
 	subs    map[string]bool
 	pending map[string]chan frame.Message // questions, by raw id
