@@ -19,8 +19,8 @@ type hosted interface {
 	// any more. progress is called in order, before call returns.
 	call(ctx context.Context, method string, params []byte, progress func(params []byte)) (frame.Message, error)
 
-	// tell sends a notification.
-	tell(method string, params []byte)
+	// tell sends a notification. What is sent once it has returned comes after it.
+	tell(ctx context.Context, method string, params []byte)
 
 	// wait returns when the session has ended, and says why.
 	wait() error
@@ -101,11 +101,10 @@ func (o *outstanding) awaits(x *exchange) bool {
 
 func (o *outstanding) answered(m frame.Message) {
 	o.mu.Lock()
-	x := o.calls[string(m.ID)]
-	delete(o.calls, string(m.ID))
-	o.mu.Unlock()
-	if x != nil {
-		x.answer <- m
+	defer o.mu.Unlock()
+	if x := o.calls[string(m.ID)]; x != nil {
+		delete(o.calls, string(m.ID))
+		x.answer <- m // who sees that it is not awaited any more finds it
 	}
 }
 
@@ -193,12 +192,12 @@ func (c *conn) call(ctx context.Context, method string, params []byte, progress 
 			return frame.Message{}, c.err
 		}
 	case <-ctx.Done():
-		c.tell("notifications/cancelled", []byte(`{"requestId":`+x.id+`}`))
+		c.tell(ctx, "notifications/cancelled", []byte(`{"requestId":`+x.id+`}`))
 		return frame.Message{}, context.Cause(ctx)
 	}
 }
 
-func (c *conn) tell(method string, params []byte) {
+func (c *conn) tell(_ context.Context, method string, params []byte) {
 	c.w.Write(frame.Notification(method, params)) // ignore error: the reader finds the end
 }
 

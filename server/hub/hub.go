@@ -306,18 +306,6 @@ func (h *Hub) Left(client string) {
 	}
 }
 
-// spec is how to start a server.
-func (h *Hub) spec(e config.Server) (child.Spec, error) {
-	e, env, err := h.cfg.Resolve(e)
-	if err != nil {
-		return child.Spec{}, err
-	}
-	if e.Command == "" {
-		return child.Spec{}, errors.New("is reached over HTTP, which is not supported yet")
-	}
-	return child.Spec{Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env, Records: h.cfg.Records}, nil
-}
-
 // LogName is the name of the log of what a hosted server writes to its standard
 // error.
 func LogName(server string) string {
@@ -468,10 +456,20 @@ func (in *instance) call(ctx context.Context, c hosted, r session.Request, metho
 		p = &progress{r: r, token: token}
 	}
 	m, err := c.call(ctx, method, plain(params), p.callback())
+	var not *unrun
+	if errors.As(err, &not) && errors.Is(err, errForgotten) {
+		if c, err = in.renew(ctx, c); err == nil {
+			m, err = c.call(ctx, method, plain(params), p.callback())
+		}
+	}
 	p.flush()
 	var f *Failure
-	if err != nil && !errors.As(err, &f) && ctx.Err() == nil {
-		err = in.fail("upstream_failed", "%w, and what it did with this request is not known", err)
+	switch {
+	case err == nil || errors.As(err, &f) || ctx.Err() != nil:
+	case errors.As(err, &not):
+		err = in.fail("upstream_failed", "failed: %w", err)
+	default:
+		err = in.fail("upstream_failed", "failed: %w, and what it did with this request is not known", err)
 	}
 	return m, err
 }

@@ -277,19 +277,21 @@ func (in *instance) failedLocked(err error, lived time.Duration) {
 	in.log.Warn("a hosted server has failed", "because", err, "in a row", in.failures, "next start after", pause.Round(time.Millisecond))
 }
 
-// open starts the server's process.
+// open starts the server's process, or makes ready to call on the server.
 func (in *instance) open() (hosted, *child.Child, error) {
 	h := in.up.hub
-	spec, err := h.spec(in.up.server)
+	e, env, err := h.cfg.Resolve(in.up.server)
 	if err != nil {
 		return nil, nil, err
+	}
+	if e.Command == "" {
+		return newRemote(e, env, h.cfg.Version, h.cfg.MaxMessage, in, in.log), nil, nil
 	}
 	stderr, err := h.cfg.OpenLog(LogName(in.up.server.Name))
 	if err != nil {
 		return nil, nil, err
 	}
-	spec.Stderr = stderr
-	ch, err := child.Start(spec)
+	ch, err := child.Start(child.Spec{Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env, Stderr: stderr})
 	if err != nil {
 		stderr.Close() // ignore error: nothing was written
 		return nil, nil, err
@@ -333,7 +335,7 @@ func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps
 		return c, ch, nil, fmt.Errorf("it answered initialize with an error: %s", brief(m.Error))
 	}
 	caps = frame.Get(m.Result, "capabilities")
-	c.tell("notifications/initialized", nil)
+	c.tell(ctx, "notifications/initialized", nil)
 	all, err := fetch(ctx, c, caps)
 	if err != nil {
 		return c, ch, nil, err
@@ -346,11 +348,28 @@ func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps
 func (in *instance) watch(c hosted, since time.Time) {
 	err := c.wait()
 	in.mu.Lock()
-	if in.conn == c && !in.over {
-		in.failedLocked(err, time.Since(since))
+	switch lived := time.Since(since); {
+	case in.conn != c || in.over:
+	case errors.Is(err, errForgotten):
+		in.state, in.conn, in.child = stateStopped, nil, nil
+		if lived > steady {
+			in.startLocked()
+		}
+	default:
+		in.failedLocked(err, lived)
 	}
 	in.mu.Unlock()
 	c.stop(in.up.hub.ctx)
+}
+
+// renew is ready for who found that the server has forgotten the session c.
+func (in *instance) renew(ctx context.Context, c hosted) (hosted, error) {
+	in.mu.Lock()
+	if in.conn == c {
+		in.state, in.conn, in.child = stateStopped, nil, nil
+	}
+	in.mu.Unlock()
+	return in.ready(ctx)
 }
 
 // end ends it for good.
