@@ -291,7 +291,9 @@ func (in *instance) open() (hosted, *child.Child, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ch, err := child.Start(child.Spec{Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env, Stderr: stderr})
+	ch, err := child.Start(child.Spec{
+		Name: e.Name, Argv: append([]string{e.Command}, e.Args...), Dir: e.Cwd, Env: env, Records: h.cfg.Records, Stderr: stderr,
+	})
 	if err != nil {
 		stderr.Close() // ignore error: nothing was written
 		return nil, nil, err
