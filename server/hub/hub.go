@@ -75,6 +75,7 @@ type Hub struct {
 	present  map[string]bool // clients that are there to stay
 	routes   *routes
 	waiting  waitingRuns
+	watches  watches
 }
 
 // upstream is one entry of the servers file.
@@ -295,6 +296,11 @@ func (h *Hub) Left(client string) {
 	delete(h.present, client)
 	ups := slices.Collect(maps.Values(h.ups))
 	h.mu.Unlock()
+	for _, uri := range h.watches.leave(client) {
+		if u := h.current().resource(uri); u != nil && u.server.Share != config.ShareSession {
+			h.tellUpstream(u, "", "resources/unsubscribe", uri)
+		}
+	}
 	for _, u := range ups {
 		u.mu.Lock()
 		in := u.instances[client]
@@ -382,21 +388,30 @@ func (u *upstream) failed() <-chan struct{} {
 
 // Route is session.Router's.
 func (h *Hub) Route(r session.Request) ([]byte, bool) {
-	u, params := h.current().find(r.Message())
+	if answer, handled := h.watching(r); handled {
+		return answer, true
+	}
+	u, params := h.locate(r)
 	if u == nil {
-		// A client may know a name from before, from another server, or from
-		// an answer that came with the word that a list has changed.
-		which := mayOffer(r.Message())
-		if which == nil {
-			return nil, false
-		}
-		h.refresh(r, which)
-		h.learn(r.Context(), r, which)
-		if u, params = h.current().find(r.Message()); u == nil {
-			return nil, false
-		}
+		return nil, false
 	}
 	return h.forward(r, u, params), true
+}
+
+// locate finds the server that answers r, and what it is asked there.
+func (h *Hub) locate(r session.Request) (*upstream, []byte) {
+	if u, params := h.current().find(r.Message()); u != nil {
+		return u, params
+	}
+	// A client may know a name from before, from another server, or from
+	// an answer that came with the word that a list has changed.
+	which := mayOffer(r.Message())
+	if which == nil {
+		return nil, nil
+	}
+	h.refresh(r, which)
+	h.learn(r.Context(), r, which)
+	return h.current().find(r.Message())
 }
 
 // forward has the request answered by a hosted server.

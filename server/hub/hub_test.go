@@ -385,3 +385,92 @@ func TestInputRequired(t *testing.T) {
 		t.Errorf("a client that is not able: %s", got)
 	}
 }
+
+// Several watch one resource of a server that they share: it is told once they
+// all have gone, and told again when it was started anew.
+func TestWatchingResources(t *testing.T) {
+	h := settle(t, "log")
+	one, two := h.client(), h.client()
+	const uri = "test://log/one"
+	updated := func(c *client) {
+		t.Helper()
+		eventually(t, "the client is told", func() bool {
+			c.ask("ping", "{}")
+			return strings.Contains(strings.Join(c.notes, "\n"), `"method":"notifications/resources/updated","params":{"uri":"`+uri+`"}`)
+		})
+		c.notes = nil
+	}
+	for _, c := range []*client{one, two} {
+		if m := c.ask("resources/subscribe", `{"uri":"`+uri+`"}`); m.Error != nil {
+			t.Fatal(string(m.Raw))
+		}
+	}
+	updated(one)
+	updated(two)
+	said := func(what string) int { return strings.Count(h.log("log"), what) }
+	if m := one.ask("resources/unsubscribe", `{"uri":"`+uri+`"}`); m.Error != nil || said("resources/unsubscribe") != 0 {
+		t.Errorf("one of two went: %s, and the server was told %d times", m.Raw, said("resources/unsubscribe"))
+	}
+	one.call("log__echo", `"do":"die"`)
+	before := said("resources/subscribe")
+	eventually(t, "it is back, and knows who watches", func() bool {
+		one.call("log__echo", "")
+		return said("resources/subscribe") > before
+	})
+	updated(two)
+	if len(one.notes) > 0 && strings.Contains(strings.Join(one.notes, "\n"), "updated") {
+		t.Error("the one that went is told")
+	}
+	two.conn.Close()
+	eventually(t, "nobody watches", func() bool { return said("resources/unsubscribe") == 1 })
+}
+
+func TestListensWatchResources(t *testing.T) {
+	h := settle(t, "log")
+	c := h.stateless()
+	const uri = "test://log/one"
+	c.ask("resources/list", `{`+statelessMeta+`}`)
+	id := c.send("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["`+uri+`"]},`+statelessMeta+`}`)
+	eventually(t, "the listen is told", func() bool {
+		c.ask("resources/list", `{`+statelessMeta+`}`)
+		return strings.Contains(strings.Join(c.notes, "\n"), `"notifications/resources/updated"`)
+	})
+	c.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+	eventually(t, "nobody watches", func() bool { return strings.Contains(h.log("log"), "resources/unsubscribe") })
+}
+
+// A server that several share logs as much as the one who wants the most.
+func TestLogLevels(t *testing.T) {
+	h := settle(t, "log")
+	one, two := h.client(), h.client()
+	one.call("log__echo", "")
+	last := func(want string) {
+		t.Helper()
+		eventually(t, "the server is told "+want, func() bool {
+			all := strings.Split(h.log("log"), "\n")
+			for i := len(all) - 1; i >= 0; i-- {
+				if strings.Contains(all[i], "logging/setLevel") {
+					return strings.Contains(all[i], `"level":"`+want+`"`)
+				}
+			}
+			return false
+		})
+	}
+	one.ask("logging/setLevel", `{"level":"warning"}`)
+	last("warning")
+	two.ask("logging/setLevel", `{"level":"debug"}`)
+	last("debug")
+	two.ask("logging/setLevel", `{"level":"emergency"}`)
+	last("warning")
+	two.call("log__echo", `"do":"log"`)
+	one.call("log__echo", `"do":"log"`)
+	two.ask("ping", "{}")
+	one.ask("ping", "{}")
+	if strings.Contains(strings.Join(two.notes, "\n"), "something") {
+		t.Error("a line that is not wanted is told")
+	}
+	eventually(t, "the other one is told", func() bool {
+		one.ask("ping", "{}")
+		return strings.Contains(strings.Join(one.notes, "\n"), "something")
+	})
+}

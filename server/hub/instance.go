@@ -165,9 +165,11 @@ func (in *instance) restLocked() {
 }
 
 func (in *instance) endIdle() {
+	watched := in.up.watched() // then its word is waited for
 	in.mu.Lock()
 	c := in.conn
-	if len(in.active) > 0 || in.state != stateReady {
+	if len(in.active) > 0 || in.state != stateReady || watched {
+		in.restLocked()
 		in.mu.Unlock()
 		return
 	}
@@ -263,6 +265,7 @@ func (in *instance) start() {
 	in.log.Info("a hosted server is up", "after", time.Since(began).Round(time.Millisecond), "pid", pid)
 	in.restLocked()
 	in.up.hub.spawn(func() { in.watch(c, time.Now()) })
+	in.up.hub.spawn(in.remember)
 }
 
 // failedLocked notes the end of a start or a life that lasted so long.
@@ -478,13 +481,14 @@ func (in *instance) told(ctx context.Context, m frame.Message) {
 	h := in.up.hub
 	switch name := m.Name(); name {
 	case "notifications/message":
+		level := textAt(m.Params, "level")
 		if r, _, certain := in.client(ctx); certain && !r.Stateless() {
-			if r.Wants(textAt(m.Params, "level")) {
+			if r.Wants(level) {
 				r.Tell(m.Raw)
 			}
 			return
 		}
-		in.log.Info("a hosted server says", "level", textAt(m.Params, "level"), "data", brief(frame.Get(m.Params, "data")))
+		in.log.Info("a hosted server says", "level", level, "data", brief(frame.Get(m.Params, "data")))
 	case "notifications/resources/updated":
 		if uri, ok := frame.Text(frame.Get(m.Params, "uri")); ok {
 			h.cfg.Updated(uri)

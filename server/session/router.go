@@ -65,6 +65,17 @@ func (r Request) Wants(level string) bool {
 // Emit writes a notification that belongs to the request, before its answer.
 func (r Request) Emit(line []byte) error { return r.c.emit(line) }
 
+// Watch has the client told, or not any more, when the resource changes.
+func (r Request) Watch(uri string, on bool) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if on {
+		r.c.subs[uri] = true
+	} else {
+		delete(r.c.subs, uri)
+	}
+}
+
 // Tell tells the client something that it did not ask for, in its own time.
 func (r Request) Tell(line []byte) { r.c.Session.notify(line) }
 
