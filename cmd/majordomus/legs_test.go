@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -36,32 +37,30 @@ func TestLegs(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", server, "./testdata/everything").CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v\n%s", err, out)
 	}
-	legs := []struct {
-		name  string
-		words func(t *testing.T) []string
-	}{
-		{"bridge", func(t *testing.T) []string { return []string{"stdio", server, "bridge", serveEverything(t, server)} }},
-		{"alone", func(*testing.T) []string { return []string{"stdio", server, "stdio"} }},
-		{"http", func(t *testing.T) []string { return []string{"http", serveEverything(t, server)} }},
-	}
+	legs := []string{"bridge", "alone", "http"}
 	for script, least := range map[string]int{"checks1.mjs": 41, "checks2.mjs": 13} {
-		made := make([][]string, len(legs))
 		t.Run(script, func(t *testing.T) {
-			for i, leg := range legs {
-				t.Run(leg.name, func(t *testing.T) {
-					t.Parallel()
-					made[i] = makeChecks(t, append([]string{node, filepath.Join(clients, script)}, leg.words(t)...))
-				})
+			script := []string{node, filepath.Join(clients, script)}
+			words := [][]string{
+				append(slices.Clone(script), "stdio", server, "bridge", serveEverything(t, server)),
+				append(slices.Clone(script), "stdio", server, "stdio"),
+				append(slices.Clone(script), "http", serveEverything(t, server)),
+			}
+			made := make([][]string, len(legs))
+			var all sync.WaitGroup // mostly they wait, and subtests would wait for processors
+			for i := range legs {
+				all.Go(func() { made[i] = makeChecks(t, words[i]) })
+			}
+			all.Wait()
+			for i, names := range made {
+				if len(names) < least {
+					t.Errorf("%s: %d checks were made, not even %d", legs[i], len(names), least)
+				}
+				if !slices.Equal(names, made[0]) {
+					t.Errorf("other checks are made on the leg %s than on %s:\n%q\n%q", legs[i], legs[0], names, made[0])
+				}
 			}
 		})
-		for i, names := range made {
-			if len(names) < least {
-				t.Errorf("%s, %s: %d checks were made, not even %d", script, legs[i].name, len(names), least)
-			}
-			if !slices.Equal(names, made[0]) {
-				t.Errorf("%s makes other checks on the leg %s than on %s:\n%q\n%q", script, legs[i].name, legs[0].name, names, made[0])
-			}
-		}
 	}
 }
 
@@ -93,6 +92,11 @@ func serveEverything(t *testing.T, server string) string {
 // and returns their names.
 func makeChecks(t *testing.T, words []string) []string {
 	t.Helper()
+	var who []string // without the folders
+	for _, w := range words[1:] {
+		who = append(who, filepath.Base(w))
+	}
+	script := strings.Join(who, " ")
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
@@ -108,16 +112,16 @@ func makeChecks(t *testing.T, words []string) []string {
 			OK        *bool
 		}
 		if err := json.Unmarshal(line, &check); err != nil || check.OK == nil {
-			t.Errorf("this is no check: %q (%v)", line, err)
+			t.Errorf("%s: this is no check: %q (%v)", script, line, err)
 			continue
 		}
 		names = append(names, check.Name)
 		if !*check.OK {
-			t.Errorf("%s: %s", check.Name, check.Why)
+			t.Errorf("%s: %s: %s", script, check.Name, check.Why)
 		}
 	}
 	if err != nil {
-		t.Errorf("%q: %v\n%s", words, err, &log)
+		t.Errorf("%s: the checks ended with %v\n%s", script, err, &log)
 	}
 	return names
 }
