@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // hider puts variables in the place of what looks like a secret.
@@ -21,21 +22,29 @@ func newHider(env map[string]string) *hider { return &hider{env, map[string]stri
 
 func (h *hider) clone() *hider { return &hider{h.env, maps.Clone(h.added)} }
 
-var (
-	secretName = regexp.MustCompile(`(?i)token|secret|passw|passphrase|pwd|credential|(api|access|private|signing)[-_]?key|bearer|cookie|auth($|[-_]|or[iz]+ation)|(^|[-_])(key|pat|pass|dsn)$`)
-
-	// secretSpans find secrets inside a text. The last group is the secret, the
-	// one before it, where there is one, its name.
-	secretSpans = []*regexp.Regexp{
-		regexp.MustCompile(`([A-Za-z0-9_-]+)=([^&\s"';,]+)`),                                                             // --api-key=…, ?token=…, -e TOKEN=…
-		regexp.MustCompile(`([A-Za-z0-9_-]+): ?(?:(?:Bearer|Basic|Token) )?([^\s"']+)`),                                  // --header "Authorization: Bearer …"
-		regexp.MustCompile(`://[^/\s:@]*:([^/\s@]+)@`),                                                                   // a password in an address
-		regexp.MustCompile(`\b((?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,})`),                                                     // what providers give their keys to be known by
-		regexp.MustCompile(`\b((?:gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|hf_|npm_|AKIA|ASIA|AIza)[\w-]{12,})`),       //
-		regexp.MustCompile(`\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`),                                // a signed token
-		regexp.MustCompile(`\b((?:ntn_|secret_|lin_api_|figd_|dop_v1_|pypi-|sbp_|shpat_|SG\.|key-)[A-Za-z0-9_.-]{16,})`), //
+// secrets are compiled when they are first asked for: every editor's process
+// starts with this package in it, and next to none of them imports anything.
+var secrets = sync.OnceValue(func() (p struct {
+	name  *regexp.Regexp
+	spans []*regexp.Regexp
+}) {
+	p.name = regexp.MustCompile(`(?i)token|secret|passw|passphrase|pwd|credential|(api|access|private|signing)[-_]?key|bearer|cookie|auth($|[-_]|or[iz]+ation)|(^|[-_])(key|pat|pass|dsn)$`)
+	// The last group is the secret, the one before it, where there is one, its
+	// name.
+	for _, span := range []string{
+		`([A-Za-z0-9_-]+)=([^&\s"';,]+)`,                            // --api-key=…, ?token=…, -e TOKEN=…
+		`([A-Za-z0-9_-]+): ?(?:(?:Bearer|Basic|Token) )?([^\s"']+)`, // --header "Authorization: Bearer …"
+		`://[^/\s:@]*:([^/\s@]+)@`,                                  // a password in an address
+		// What providers give their keys to be known by, and signed tokens.
+		`\b((?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,})`,
+		`\b((?:gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|hf_|npm_|AKIA|ASIA|AIza)[\w-]{12,})`,
+		`\b((?:ntn_|secret_|lin_api_|figd_|dop_v1_|pypi-|sbp_|shpat_|SG\.|key-)[A-Za-z0-9_.-]{16,})`,
+		`\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`,
+	} {
+		p.spans = append(p.spans, regexp.MustCompile(span))
 	}
-)
+	return p
+})
 
 // entry hides what the one entry of a tree tells, and returns it and its text.
 func (h *hider) entry(one *tree) (Server, string) {
@@ -86,7 +95,7 @@ func (h *hider) named(server, name, text string) string {
 	case "", "0", "1", "true", "false", "yes", "no":
 		return text
 	}
-	if secretName.MatchString(name) && !strings.Contains(text, "${") {
+	if secrets().name.MatchString(name) && !strings.Contains(text, "${") {
 		return "${" + h.variable(server, name, text) + "}"
 	}
 	return h.inside(server, text)
@@ -99,12 +108,12 @@ func (h *hider) inside(server, text string) string {
 	}
 	t := &tree{b: []byte(text)}
 	var edits []edit
-	for _, re := range secretSpans {
+	for _, re := range secrets().spans {
 		for _, at := range re.FindAllStringSubmatchIndex(text, -1) {
 			start, end := at[len(at)-2], at[len(at)-1]
 			name := "SECRET"
 			if len(at) == 6 {
-				if name = strings.TrimLeft(text[at[2]:at[3]], "-"); !secretName.MatchString(name) {
+				if name = strings.TrimLeft(text[at[2]:at[3]], "-"); !secrets().name.MatchString(name) {
 					continue
 				}
 			}
