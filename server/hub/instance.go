@@ -504,14 +504,26 @@ func (in *instance) told(ctx context.Context, m frame.Message) {
 
 // relist reads one list anew.
 func (in *instance) relist(kind int) {
+	ctx, cancel := context.WithTimeout(in.up.hub.ctx, startTimeout)
+	defer cancel()
+	in.mu.Lock()
+	starting := in.started
+	if in.state != stateStarting {
+		starting = nil
+	}
+	in.mu.Unlock()
+	if starting != nil {
+		select {
+		case <-starting: // it may have been listed before it changed
+		case <-ctx.Done():
+		}
+	}
 	in.mu.Lock()
 	c, caps := in.conn, in.caps
 	in.mu.Unlock()
 	if c == nil {
-		return // it is being started, and lists everything then
+		return // it is started for who asks, and lists everything then
 	}
-	ctx, cancel := context.WithTimeout(in.up.hub.ctx, startTimeout)
-	defer cancel()
 	list, err := fetchKind(ctx, c, caps, kind)
 	if err != nil {
 		in.log.Warn("a hosted server says that its list has changed, and does not list it", "err", err)
