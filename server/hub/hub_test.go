@@ -411,6 +411,8 @@ func TestWatchingResources(t *testing.T) {
 	if m := one.ask("resources/unsubscribe", `{"uri":"`+uri+`"}`); m.Error != nil || said("resources/unsubscribe") != 0 {
 		t.Errorf("one of two went: %s, and the server was told %d times", m.Raw, said("resources/unsubscribe"))
 	}
+	one.ask("ping", "{}")
+	one.notes = nil
 	one.call("log__echo", `"do":"die"`)
 	before := said("resources/subscribe")
 	eventually(t, "it is back, and knows who watches", func() bool {
@@ -462,8 +464,8 @@ func TestLogLevels(t *testing.T) {
 	last("debug")
 	two.ask("logging/setLevel", `{"level":"emergency"}`)
 	last("warning")
-	two.call("log__echo", `"do":"log"`)
-	one.call("log__echo", `"do":"log"`)
+	two.call("log__echo", `"do":"log","level":"error"`)
+	one.call("log__echo", `"do":"log","level":"error"`)
 	two.ask("ping", "{}")
 	one.ask("ping", "{}")
 	if strings.Contains(strings.Join(two.notes, "\n"), "something") {
