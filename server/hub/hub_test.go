@@ -17,7 +17,7 @@ func TestWhatIsHostedPassesAsItIs(t *testing.T) {
 	c := h.client()
 	tools := string(frame.Get(c.ask("tools/list", "{}").Result, "tools"))
 	want := `[{"name":"good__echo","inputSchema":{"type":["object","null"],"$defs":{"a":{"x-odd":1e2}},"anyOf":[{}]},"icons":[{"src":"a"}],"_meta":{"k":0.10}},` +
-		`{"name":"good__do_it_now_ade6c772","inputSchema":{"type":"object"}}]`
+		`{"name":"good__do_it_now_ade6c772","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]`
 	if tools != want {
 		t.Errorf("tools:\n got %s\nwant %s", tools, want)
 	}
@@ -47,6 +47,11 @@ func TestWhatIsHostedPassesAsItIs(t *testing.T) {
 	}
 	if got := string(c.ask("prompts/get", `{"name":"good__hello"}`).Result); !strings.Contains(got, `"text":"hello"`) {
 		t.Errorf("a prompt: %s", got)
+	}
+	for tool, want := range map[string]bool{"good__echo": false, "good__nothing": false, "good__do_it_now_ade6c772": true} {
+		if h.hub.Harmless(tool) != want {
+			t.Errorf("%s may run twice: %v", tool, !want)
+		}
 	}
 	if got := c.call("good__nothing", ""); got.Error == nil {
 		t.Errorf("a tool that is not there: %s", got.Raw)

@@ -107,7 +107,7 @@ func hosted(kind string) {
 			if string(frame.Get(m.Params, "cursor")) == "" {
 				result(`{"tools":[{"name":"echo","inputSchema":{"type":["object","null"],"$defs":{"a":{"x-odd":1e2}},"anyOf":[{}]},"icons":[{"src":"a"}],"_meta":{"k":0.10}}],"nextCursor":"2"}`)
 			} else {
-				result(`{"tools":[{"name":"do.it now","inputSchema":{"type":"object"}}` + extra + `],"nextCursor":"2"}`)
+				result(`{"tools":[{"name":"do.it now","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}` + extra + `],"nextCursor":"2"}`)
 			}
 		case "prompts/list":
 			result(`{"prompts":[{"name":"hello"}]}`)

@@ -25,6 +25,7 @@ type routes struct {
 type target struct {
 	up   *upstream
 	name string // as the server calls it
+	safe bool   // a call may run twice: it reads, or says that it may
 }
 
 type template struct {
@@ -147,6 +148,13 @@ func (r *routes) name(table map[string]target, u *upstream, e entry) []byte {
 		// Two that differ only in what is not left of them.
 		public = hashed(strings.Map(plainRune, u.server.Name+"__"+e.key), fmt.Sprintf("%s\x00%s\x00%d", u.server.Name, e.key, n))
 	}
-	table[public] = target{u, e.key}
+	table[public] = target{up: u, name: e.key, safe: says(e.raw, "readOnlyHint") || says(e.raw, "idempotentHint")}
 	return frame.Set(e.raw, "name", frame.Quote(public))
 }
+
+func says(entry []byte, hint string) bool {
+	return string(frame.Get(entry, "annotations", hint)) == "true"
+}
+
+// Harmless is session.Router's.
+func (h *Hub) Harmless(tool string) bool { return h.current().tools[tool].safe }

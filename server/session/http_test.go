@@ -454,8 +454,10 @@ type router struct {
 	seen chan string
 }
 
-func (r *router) Ready(id string) { r.note("ready", id) }
-func (r *router) Left(id string)  { r.note("left", id) }
+func (r *router) Ready(id string)      { r.note("ready", id) }
+func (r *router) Harmless(string) bool { return false }
+
+func (r *router) Left(id string) { r.note("left", id) }
 
 func (r *router) note(what, id string) {
 	if r.seen != nil {

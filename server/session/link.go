@@ -425,7 +425,7 @@ func (c *Core) harmless(m frame.Message) bool {
 		name, _ := frame.Text(frame.Get(m.Params, "name"))
 		tool := c.cfg.MCP.GetTool(name)
 		if tool == nil {
-			return false
+			return c.cfg.Hosted != nil && c.cfg.Hosted.Harmless(name)
 		}
 		a := tool.Tool.Annotations
 		return a.ReadOnlyHint != nil && *a.ReadOnlyHint || a.IdempotentHint != nil && *a.IdempotentHint

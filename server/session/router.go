@@ -23,6 +23,9 @@ type Router interface {
 	// prompts, resources or resourceTemplates. The same rule holds.
 	List(r Request, kind string) [][]byte
 
+	// Harmless reports whether a tool says of itself that a call may run twice.
+	Harmless(tool string) bool
+
 	// Ready is told that a client has shaken hands, or come without that. It
 	// must not block.
 	Ready(session string)
