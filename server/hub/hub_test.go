@@ -292,6 +292,55 @@ func TestFileChanges(t *testing.T) {
 	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
 }
 
+// A client has other calls in flight when it is asked: the question outlives
+// them, and in the era without sessions it answers the call that it is of.
+func TestQuestionsBesideOtherCalls(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	for range 8 { // which of the calls the hub takes it for is chance
+		beside := c.send("tools/call", `{"name":"good__echo","arguments":{"do":"wait","for":"50ms"}}`)
+		asks := c.send("tools/call", `{"name":"good__echo","arguments":{"do":"elicit"}}`)
+		q := c.hear()
+		for q.Name() != "elicitation/create" {
+			if q.IsResponse() {
+				t.Fatalf("answered before it was asked: %s", q.Raw)
+			}
+			q = c.hear()
+		}
+		if got := text(c.answer(beside)); got != "waited" {
+			t.Fatal(got)
+		}
+		c.say(string(frame.Result(q.ID, []byte(`{"action":"decline"}`))))
+		if got := text(c.answer(asks)); !strings.Contains(got, `"action":"decline"`) {
+			t.Fatalf("the question ended with another call: %s", got)
+		}
+	}
+	modern := h.stateless()
+	call := func(args string) string {
+		return modern.send("tools/call", `{"name":"good__echo","arguments":{`+args+`},`+statelessMeta+`}`)
+	}
+	for range 8 {
+		before, asks := call(`"do":"wait","for":"20ms"`), call(`"do":"elicit"`)
+		if m := modern.answer(asks); textAt(m.Result, "resultType") != "input_required" {
+			t.Fatalf("what asks was answered %s", m.Raw)
+		} else {
+			// A person is asked, and may take long: nobody waits for that.
+			for _, x := range []*client{modern, c} {
+				if got := text(x.ask("tools/call", `{"name":"good__echo","arguments":{"a":1},`+statelessMeta+`}`)); got != `{"a":1}` {
+					t.Fatalf("while a person is asked: %s", got)
+				}
+			}
+			m = modern.ask("tools/call", `{"name":"good__echo","arguments":{"do":"elicit"},"requestState":`+string(frame.Get(m.Result, "requestState"))+`,"inputResponses":{"question":{"action":"decline"}},`+statelessMeta+`}`)
+			if got := text(m); !strings.Contains(got, `"action":"decline"`) {
+				t.Fatalf("in the end: %s", got)
+			}
+		}
+		if got := text(modern.answer(before)); got != "waited" {
+			t.Fatalf("beside a question: %q", got)
+		}
+	}
+}
+
 // Log lines are for the client in whose call they are said, if it wants them.
 func TestLogLines(t *testing.T) {
 	h := settle(t, "good")

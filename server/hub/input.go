@@ -66,6 +66,7 @@ func (h *Hub) follow(r session.Request, x *run) (frame.Message, error) {
 		h.waiting.mu.Lock()
 		h.waiting.runs[token] = x
 		h.waiting.mu.Unlock()
+		x.in.park(x.use)
 		time.AfterFunc(inputLimit, func() { // at the latest it finds nothing there
 			if x := h.takeRun(token); x != nil {
 				x.cancel(errNoInput)
@@ -91,6 +92,34 @@ func (h *Hub) takeRun(token string) *run {
 	return x
 }
 
+// park lets others go on while a person is asked.
+func (in *instance) park(u *use) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	u.parked = true
+	close(in.changed)
+	in.changed = make(chan struct{})
+}
+
+// unpark has a call go on as r, when its turn has come: it may ask once more.
+func (in *instance) unpark(r session.Request, u *use) error {
+	for {
+		in.mu.Lock()
+		if !in.alone || in.mayJoinLocked(r) {
+			u.r, u.parked = r, false // what the hosted server tells from now on goes to r
+			in.mu.Unlock()
+			return nil
+		}
+		changed := in.changed
+		in.mu.Unlock()
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return context.Cause(r.Context())
+		}
+	}
+}
+
 // resume hands the answers that r brings to the run that waits for them. False
 // means that r brings none for a run of ours.
 func (h *Hub) resume(r session.Request) (m frame.Message, resumed bool, err error) {
@@ -107,9 +136,10 @@ func (h *Hub) resume(r session.Request) (m frame.Message, resumed bool, err erro
 		x.cancel(errNoInput)
 		return frame.Message{}, true, errors.New("this request lacks the answer that was asked for: inputResponses." + inputKey)
 	}
-	x.in.mu.Lock()
-	x.use.r = r // what the hosted server tells from now on goes to this one
-	x.in.mu.Unlock()
+	if err := x.in.unpark(r, x.use); err != nil {
+		x.cancel(err)
+		return frame.Message{}, true, err
+	}
 	x.open.answer <- answer // one slot, one answer
 	x.open = nil
 	m, err = h.follow(r, x)

@@ -65,8 +65,9 @@ type instance struct {
 
 // A use is one request that it answers.
 type use struct {
-	r   session.Request // guarded by the instance's mu
-	run *run            // of a stateless client's; nil for others
+	r      session.Request // guarded by the instance's mu
+	run    *run            // of a stateless client's; nil for others
+	parked bool            // it waits for its client to come back with an answer; guarded likewise
 }
 
 func (u *upstream) newInstance(owner string) *instance {
@@ -103,7 +104,7 @@ func (in *instance) enter(r session.Request) (*use, error) {
 		case len(in.active) >= mostCalls:
 			in.mu.Unlock()
 			return nil, in.fail("upstream_busy", "has %d calls in flight, which is as many as it gets", mostCalls)
-		case !in.alone || in.onlyOfLocked(r.Session()):
+		case !in.alone || in.mayJoinLocked(r):
 			u := &use{r: r}
 			if r.Stateless() {
 				u.run = &run{use: u, in: in, asks: make(chan *question), done: make(chan struct{})}
@@ -126,10 +127,12 @@ func (in *instance) enter(r session.Request) (*use, error) {
 	}
 }
 
-// onlyOfLocked reports whether nobody but that session has a call in flight.
-func (in *instance) onlyOfLocked(id string) bool {
+// mayJoinLocked reports whether it would still be certain, with r in flight as
+// well, whom a question is for: which client in the era with a handshake, and
+// in the other, where the question becomes the answer to a call, which call.
+func (in *instance) mayJoinLocked(r session.Request) bool {
 	for u := range in.active {
-		if u.r.Session() != id {
+		if !u.parked && (u.r.Session() != r.Session() || u.run != nil || r.Stateless()) {
 			return false
 		}
 	}
@@ -419,7 +422,10 @@ func (in *instance) client(ctx context.Context) (r session.Request, u *use, cert
 		return u.r, u, active
 	}
 	for other := range in.active {
-		if u != nil && u.r.Session() != other.r.Session() {
+		if other.parked {
+			continue // it has asked, and asks nothing more before it is answered
+		}
+		if u != nil && (u.r.Session() != other.r.Session() || u.run != nil || other.run != nil) {
 			return session.Request{}, nil, false
 		}
 		u = other
@@ -463,7 +469,7 @@ func (in *instance) asked(ctx context.Context, m frame.Message) []byte {
 		}
 		return frame.Result(m.ID, answer)
 	}
-	ask, cancel := context.WithCancel(r.Context())
+	ask, cancel := in.whileAsked(ctx, r)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	answer, err := r.Ask(ask, m.Name(), m.Params)
@@ -474,6 +480,36 @@ func (in *instance) asked(ctx context.Context, m frame.Message) []byte {
 		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), m.ID...), `,"error":`...), answer.Error...), '}')
 	}
 	return frame.Result(m.ID, answer.Result)
+}
+
+// whileAsked is how long a question to r's client stands: as long as the call
+// that it came up in, or where that is not known as long as the client has any
+// in flight, since r is only one of these.
+func (in *instance) whileAsked(ctx context.Context, r session.Request) (context.Context, context.CancelFunc) {
+	if ctx.Value(useKey{}) != nil {
+		return context.WithCancel(r.Context())
+	}
+	ask, cancel := context.WithCancel(in.ctx)
+	go func() { // ends with ask at the latest, and that with the call
+		defer cancel()
+		for {
+			in.mu.Lock()
+			changed, there := in.changed, false
+			for u := range in.active {
+				there = there || u.r.Session() == r.Session()
+			}
+			in.mu.Unlock()
+			if !there {
+				return
+			}
+			select {
+			case <-changed:
+			case <-ask.Done():
+				return
+			}
+		}
+	}()
+	return ask, cancel
 }
 
 // told is told what the server says by itself.

@@ -156,7 +156,11 @@ func hosted(kind string) {
 				case "roots":
 					content(ask("roots/list", `{}`))
 				case "log":
-					say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":%s,"data":"something"}}`, frame.Get(args, "level"))
+					level := frame.Get(args, "level")
+					if level == nil {
+						level = []byte(`"error"`)
+					}
+					say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":%s,"data":"something"}}`, level)
 					content("logged")
 				case "more":
 					mu.Lock()
