@@ -74,6 +74,7 @@ type Hub struct {
 	ups      map[string]*upstream
 	present  map[string]bool // clients that are there to stay
 	routes   *routes
+	calls    map[string]int // in flight, by client
 	waiting  waitingRuns
 	watches  watches
 }
@@ -99,7 +100,7 @@ func New(cfg Config) *Hub {
 	if cfg.LogTail == nil {
 		cfg.LogTail = func(string) string { return "" }
 	}
-	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, routes: &routes{}, waiting: waitingRuns{runs: map[string]*run{}}}
+	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, calls: map[string]int{}, routes: &routes{}, waiting: waitingRuns{runs: map[string]*run{}}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -435,8 +436,30 @@ func (h *Hub) forward(r session.Request, u *upstream, params []byte) []byte {
 	return frame.Failure(m.ID, frame.CodeInternal, err.Error(), nil)
 }
 
+// mostOfOne is how many calls of one client may be in flight in all hosted
+// servers together: half of what one server takes, so that there is room for
+// others.
+const mostOfOne = mostCalls / 2
+
+// count follows the calls of a client; false when that would be too many.
+func (h *Hub) count(client string, by int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if by > 0 && h.calls[client] >= mostOfOne {
+		return false
+	}
+	if h.calls[client] += by; h.calls[client] == 0 {
+		delete(h.calls, client)
+	}
+	return true
+}
+
 func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) (answer []byte, err error) {
 	in := u.instance(r.Session())
+	if !h.count(r.Session(), 1) {
+		return nil, in.fail("too_many_calls", "is not called: this client has %d calls in flight in hosted servers, which is as many as it gets", mostOfOne)
+	}
+	defer h.count(r.Session(), -1)
 	one, err := in.enter(r)
 	if err != nil {
 		return nil, err

@@ -530,3 +530,28 @@ func TestLogLevels(t *testing.T) {
 		return strings.Contains(strings.Join(one.notes, "\n"), "something")
 	})
 }
+
+// One client does not take all the room there is in a server that others share.
+func TestBounds(t *testing.T) {
+	h := settle(t, "good")
+	one, two := h.client(), h.client()
+	one.call("good__echo", "")
+	var ids []string
+	for range 129 {
+		ids = append(ids, one.send("tools/call", `{"name":"good__echo","arguments":{"do":"wait","for":"2s"}}`))
+	}
+	if m := one.answer(ids[128]); !strings.Contains(string(m.Error), "too_many_calls") {
+		t.Errorf("one more was answered %s", m.Raw)
+	}
+	if got := text(two.call("good__echo", `"a":1`)); got != `{"a":1}` {
+		t.Errorf("another client: %s", got)
+	}
+	for _, id := range ids[:128] {
+		if m := one.answer(id); m.Error != nil {
+			t.Errorf("answered %s", m.Raw)
+		}
+	}
+	if got := text(one.call("good__echo", `"a":1`)); got != `{"a":1}` {
+		t.Errorf("afterwards: %s", got)
+	}
+}

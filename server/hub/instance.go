@@ -23,7 +23,7 @@ const (
 	firstPause   = time.Second      // before it is started again
 	longestPause = 5 * time.Minute
 	steady       = 30 * time.Second // having lived so long, it is no crash loop
-	mostCalls    = 64               // in flight in one server
+	mostCalls    = 256              // in flight in one server
 )
 
 // The states of an instance, as people are told.
