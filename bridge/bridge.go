@@ -85,6 +85,12 @@ type Config struct {
 	// pending requests are answered with; the next request asks again.
 	Find func(ctx context.Context, why error) (Endpoint, error)
 
+	// Moved is asked, and answers at once, before something is sent on a link
+	// that has been silent for a while: true means that Find would now find
+	// another server. A server that hangs says nothing, and without this each
+	// of its bridges has to find that out for itself. Nil asks nobody.
+	Moved func() bool
+
 	// Roots is asked with the client's file: roots once it has initialized,
 	// and when they change, where it declares them. True means that Find would
 	// now find another server. Nil asks no client for roots.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -120,7 +121,21 @@ func (b *bridge) request(m frame.Message) {
 	if c.token != "" {
 		b.tokens[c.token] = c
 	}
+	b.lookBehind()
 	b.route(c.line, c)
+}
+
+// lookBehind leaves a link that was idle if another server has taken the place
+// of its own meanwhile.
+func (b *bridge) lookBehind() {
+	l := b.link
+	if b.cfg.Moved == nil || l == nil || b.incoming != nil || b.seeking || l.leaving || l.busy() ||
+		time.Since(l.lastSign(b.begin)) < b.cfg.ProbeTimeout {
+		return
+	}
+	if b.cfg.Moved() {
+		b.lose(l, ErrLeft)
+	}
 }
 
 // notification takes a notification of the client's.

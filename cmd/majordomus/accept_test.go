@@ -1231,6 +1231,10 @@ func TestStopped(t *testing.T) {
 	const grace = 2 * time.Second
 	first := c.editor()
 	first.mustOpen()
+	idle := []*accEditor{c.editor(), c.editor()}
+	for _, e := range idle {
+		e.mustOpen()
+	}
 	doc := c.mustLease()
 	if err := syscall.Kill(doc.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -1271,6 +1275,16 @@ func TestStopped(t *testing.T) {
 	now := second.mustServer()
 	if now.URL == *doc.URL || now.Alone != "" {
 		t.Errorf("served by %+v", now)
+	}
+	// Those that sat idle beside it see that it was replaced, and need not wait
+	// for a word of its own.
+	for _, e := range idle {
+		if s := e.mustServer(); s.Generation != now.Generation {
+			t.Errorf("an idle editor is served by %+v", s)
+		}
+		if said := e.log.String(); strings.Contains(said, "does not answer") || !strings.Contains(said, "is being left") {
+			t.Errorf("an idle editor waited for a server that was replaced: %s", said)
+		}
 	}
 	if s := first.mustServer(); s.Generation != now.Generation {
 		t.Errorf("the editor of the stopped server is served by %+v", s)

@@ -173,6 +173,7 @@ func (a *app) mcp(ctx context.Context) error {
 			return f.find(ctx, why)
 		},
 		Roots:      f.roots(),
+		Moved:      f.moved,
 		MaxMessage: policy.MaxMessageBytes, ProbeTimeout: policy.ProbeTimeout,
 		BusyGrace: policy.BusyGrace, JoinTimeout: policy.JoinTimeout,
 		Log: log,
@@ -198,6 +199,7 @@ type finder struct {
 	place    place // opened; folder nil until it could be
 	launcher *launch.Launcher
 	said     string // the address last printed
+	token    string // of the lease last joined
 	apart    func() // ends the server that serves this client alone; nil when none does
 	trying   bool   // to bring the client back from there
 }
@@ -275,11 +277,25 @@ func (f *finder) shared(ctx context.Context) (bridge.Endpoint, error) {
 		return bridge.Endpoint{}, errors.New("the server that was found has no address")
 	}
 	f.say(*found.Document.URL)
+	f.token = found.Document.Token
 	e := bridge.Endpoint{URL: *found.Document.URL}
 	if found.Document.Auth == "key" { // others are sent none
 		e.Key = f.place.folder.ReadKey
 	}
 	return e, nil
+}
+
+// moved is bridge.Config.Moved: it looks at the lease and waits for nothing.
+func (f *finder) moved() bool {
+	if !f.mu.TryLock() {
+		return false // somebody is searching
+	}
+	defer f.mu.Unlock()
+	if f.place.folder == nil || f.token == "" || f.apart != nil {
+		return false
+	}
+	file := f.place.folder.Read()
+	return file.State == lease.Present && file.Document.URL != nil && file.Document.Token != f.token
 }
 
 func (f *finder) say(url string) {
