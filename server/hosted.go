@@ -109,7 +109,7 @@ func (s *Server) serveUpstreams(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, all)
 		return
 	}
-	trouble, problems, _ := s.hub.Trouble()
+	problems, _, trouble := s.hub.Trouble()
 	all.Upstreams = s.hub.States()
 	all.Problems = append(all.Problems, problems...)
 	if trouble != nil {
@@ -137,7 +137,7 @@ func (s *Server) checkHosted() []check {
 	if s.hub == nil {
 		return nil
 	}
-	trouble, problems, clashes := s.hub.Trouble()
+	problems, clashes, trouble := s.hub.Trouble()
 	trust := check{ID: "trust"}
 	if trouble != nil {
 		remedy := "mend the servers file; it is looked at again within seconds"

@@ -277,7 +277,6 @@ type client struct {
 	t     *testing.T
 	conn  net.Conn
 	r     *frame.Reader
-	era   string
 	next  int
 	notes []string
 	early map[string]frame.Message // answers that came while another was waited for

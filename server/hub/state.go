@@ -88,10 +88,10 @@ func (u *upstream) state(clients int) State {
 
 // Trouble is why nothing is hosted at all, and what is wrong with single entries
 // of the servers file or between hosted servers.
-func (h *Hub) Trouble() (err error, problems []config.Problem, clashes []string) {
+func (h *Hub) Trouble() (problems []config.Problem, clashes []string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.trouble, h.problems, h.routes.clashes
+	return h.problems, h.routes.clashes, h.trouble
 }
 
 // Counts is how many tools, resources and prompts are offered.
