@@ -26,6 +26,7 @@ func (b *bridge) control(l *link, line []byte) {
 				return // what cannot be told to run does not
 			}
 			b.send(l, append([]byte("!run "), rest...))
+			c.safe = false // here it may not run twice, whatever another server's list said
 		}
 		c.accepted = true
 		if string(kind) == "safe" {
