@@ -194,7 +194,7 @@ func TestEnvironmentIsExact(t *testing.T) {
 	if lines[0] != dir+" <nil>" {
 		t.Errorf("in %s, not in %s", lines[0], dir)
 	}
-	got := slices.DeleteFunc(lines[1:], func(kv string) bool { return strings.HasPrefix(kv, "SYSTEMROOT=") })
+	got := slices.DeleteFunc(lines[1:], func(kv string) bool { return strings.HasPrefix(strings.ToUpper(kv), "SYSTEMROOT=") })
 	slices.Sort(got)
 	if want := []string{"A=1", "B=2=3", modeVar + "=environment"}; !slices.Equal(got, want) {
 		t.Errorf("environment %q, want %q", got, want)
@@ -218,12 +218,17 @@ func TestLeavesNothing(t *testing.T) {
 		if _, err := io.Copy(io.Discard, c.Stdout()); err != nil {
 			t.Fatal(err)
 		}
+		if got := stderr.String(); got != "no token given\n" {
+			t.Fatalf("stderr: %q", got)
+		}
+	}
+	text := filepath.Join(t.TempDir(), "text.exe")
+	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	for range 20 {
-		s := spec("three")
-		s.Argv[0] = filepath.Join(t.TempDir(), "missing")
-		if _, err := Start(s); err == nil {
-			t.Fatal("started what is not there")
+		if _, err := Start(Spec{Argv: []string{text}, Stderr: io.Discard}); err == nil {
+			t.Fatal("started a text")
 		}
 	}
 	if after := open(t); after > before {

@@ -44,9 +44,17 @@ func TestFindsTheCommandAsTheChildWould(t *testing.T) {
 	script("second/tool", "second", 0o755)
 	script("own/tool", "own", 0o755)
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(here, filepath.Join(dir, "own"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ command, path, want string }{
 		{"tool", first + ":" + second, "second"},
-		{"tool", ".:own:" + ":" + second, "second"}, // nothing relative
+		{"tool", ".:" + relative + "::" + second, "second"}, // nothing relative
 		{"./tool", second, "own"},
 		{"../second/tool", "", "second"},
 	} {
@@ -135,6 +143,7 @@ func TestTheGroupGoes(t *testing.T) {
 				t.Errorf("it %s, want: %s", got, c.ends)
 			}
 			h.rest()
+			wait(t, h.errs.read, "the end of stderr")
 			if stranger != 0 && !alive(t, stranger) {
 				t.Errorf("the one that left the group was ended too; stderr: %s", stderr.String())
 			}

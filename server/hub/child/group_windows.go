@@ -22,10 +22,9 @@ func startGroup(cmd *exec.Cmd) (g *group, wait func() error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a job object: %w", err)
 	}
-	g = &group{job: job}
 	defer func() {
 		if err != nil {
-			g.close()
+			windows.CloseHandle(job) // ignore error: ours
 		}
 	}()
 	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
@@ -61,7 +60,7 @@ func startGroup(cmd *exec.Cmd) (g *group, wait func() error, err error) {
 		cmd.Process.Wait()
 		return nil, nil, fmt.Errorf("putting it into a job object: %w", err)
 	}
-	return g, func() error {
+	return &group{job: job}, func() error {
 		state, err := cmd.Process.Wait()
 		if err != nil {
 			return err

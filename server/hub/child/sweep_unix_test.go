@@ -322,6 +322,14 @@ func TestSweepsAmongRubbish(t *testing.T) {
 	if err := os.Truncate(at(big), 1<<30); err != nil {
 		t.Fatal(err)
 	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if b, err := read(root, big); len(b) > 64<<10 || err != nil {
+		t.Errorf("%d bytes read of a record, %v", len(b), err)
+	}
 	if err := syscall.Mkfifo(at(record()), 0o600); err != nil {
 		t.Fatal(err)
 	}
