@@ -580,7 +580,7 @@ func TestRemoteRefuses(t *testing.T) {
 			w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="https://example.com/x"`)
 			w.WriteHeader(401)
 		}, `OAuth is not supported yet`},
-		"http.StatusUnauthorized alone": {func(w http.ResponseWriter) { http.Error(w, "who?", 401) }, "401 Unauthorized: who?"},
+		"401 alone": {func(w http.ResponseWriter) { http.Error(w, "who?", http.StatusUnauthorized) }, "401 Unauthorized: who?"},
 		"403 as JSON": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(403)
