@@ -338,9 +338,11 @@ func (s *Server) housekeep(ctx context.Context) {
 		peers, _ := s.core.Stats()
 		if peers > 0 {
 			s.follow()
-			if s.hub != nil {
-				s.hub.Look()
-			}
+		}
+		if s.hub != nil {
+			// Without anybody there too: what is hosted outlives its clients,
+			// but not the trust in its file.
+			s.hub.Look()
 		}
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
