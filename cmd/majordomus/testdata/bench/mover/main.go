@@ -1,17 +1,21 @@
-// Mover moves bytes over the hops of a bridge and its server and does nothing
-// else: the floor for what a call through them can cost.
+// Mover moves bytes over the hops of a bridge, its server and what that hosts,
+// and does nothing else: the floor for what a call through them can cost.
 //
 //	mover serve [N]    answers each line with itself, or with N bytes; prints its address
+//	mover pass         has a child answer each line, over pipes; prints its address
+//	mover echo         is that child
 //	mover join ADDR    carries lines between the standard streams and ADDR
 package main
 
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 )
 
@@ -39,6 +43,29 @@ func main() {
 			}
 			go copyLines(c, c, answer)
 		}
+	case "pass":
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(l.Addr())
+		go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // ends with its parent, and its child with it
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				panic(err)
+			}
+			child := exec.Command(os.Args[0], "echo")
+			in, errIn := child.StdinPipe()
+			out, errOut := child.StdoutPipe()
+			if err := errors.Join(errIn, errOut, child.Start()); err != nil {
+				panic(err)
+			}
+			go copyLines(in, c, nil)
+			go copyLines(c, out, nil)
+		}
+	case "echo":
+		copyLines(os.Stdout, os.Stdin, nil)
 	case "join":
 		c, err := net.Dial("tcp", os.Args[2])
 		if err != nil {
