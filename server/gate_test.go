@@ -89,6 +89,8 @@ func TestGate(t *testing.T) {
 										code = "method_not_allowed"
 									case path == "/api/v1/stop":
 										continue
+									case path == "/api/v1/upstreams/restart":
+										code = "upstream_not_found" // it names none
 									case want != "" && (path == "/api/v1/live" || path == "/api/v1/ready"):
 										code = want
 									}
@@ -102,7 +104,7 @@ func TestGate(t *testing.T) {
 										got = code // there is none to read it from
 									}
 									status := map[string]int{"forbidden_host": 403, "forbidden_origin": 403, codeLost: 409, codeDraining: 503,
-										"unauthorized": 401, "not_found": 404, "method_not_allowed": 405, "": 200}[code]
+										"unauthorized": 401, "not_found": 404, "upstream_not_found": 404, "method_not_allowed": 405, "": 200}[code]
 									if strings.HasSuffix(path, "/live") || strings.HasSuffix(path, "/ready") {
 										if status == 409 {
 											status = 503
