@@ -4,7 +4,6 @@ package child
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -37,52 +36,11 @@ func hold() {
 	syscall.Write(fd, []byte("!"))
 }
 
-// family starts relatives and prints their pids when they are ready:
-//
-//	in   in the group, ends with nothing but a kill
-//	out  has left the group, ends with nothing but a kill
-//	cat  in the group, ends when its stdin does, which is the child's
-//
-// Then it ends at once ("leave"), or when its stdin ends.
-func family(relatives []string, in *bufio.Reader) int {
-	self, err := os.Executable()
-	if err != nil {
-		return 1
-	}
-	for _, r := range relatives {
-		if r == "leave" {
-			return 0
-		}
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), modeVar+"=deaf")
-		if r == "cat" {
-			cmd.Env, cmd.Stdin = append(os.Environ(), modeVar+"=echo"), os.Stdin
-		}
-		// It holds both pipes, stdout as its descriptor 3: its own stdout says
-		// when it is ready.
-		cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{os.Stdout}
-		ready, err := cmd.StdoutPipe()
-		if err != nil {
-			return 1
-		}
-		if r == "cat" {
-			cmd.Stdout = os.Stdout
-		}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: r == "out"}
-		if err := cmd.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		if r != "cat" {
-			if _, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
-				return 1
-			}
-		}
-		fmt.Println(r, cmd.Process.Pid)
-	}
-	io.Copy(io.Discard, in)
-	return 0
-}
+// outside has a relative leave the group.
+func outside(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
+// holdToo gives a relative stdout as descriptor 3.
+func holdToo(cmd *exec.Cmd) { cmd.ExtraFiles = []*os.File{os.Stdout} }
 
 func bePlatform(mode string, in *bufio.Reader) int {
 	switch mode {
@@ -90,6 +48,7 @@ func bePlatform(mode string, in *bufio.Reader) int {
 		asked := make(chan os.Signal, 1)
 		signal.Notify(asked, syscall.SIGTERM)
 		fmt.Println("ready")
+		go forever()
 		<-asked
 		return 7
 	case "kind father": // as well, and leaves a son who does not mind
@@ -98,6 +57,7 @@ func bePlatform(mode string, in *bufio.Reader) int {
 		if code := family([]string{"in", "leave"}, in); code != 0 {
 			return code
 		}
+		go forever()
 		<-asked
 		return 7
 	case "crash":
@@ -118,25 +78,6 @@ func bePlatform(mode string, in *bufio.Reader) int {
 		return 0
 	case "bad init":
 		return badInit()
-	case "server": // this package's user; its child does not mind its end
-		c, err := Start(Spec{
-			Name: "hosted", Argv: os.Args[:1], Env: append(os.Environ(), modeVar+"="+os.Getenv("CHILD_TEST_HOSTS")),
-			Stderr: os.Stderr, Records: os.Getenv("CHILD_TEST_RECORDS"),
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		out := bufio.NewReader(c.Stdout())
-		for {
-			line, err := out.ReadString('\n')
-			if err != nil {
-				break
-			}
-			fmt.Print(line)
-		}
-		c.Stop(context.Background())
-		return 0
 	}
 	return 2
 }

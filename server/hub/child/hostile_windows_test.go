@@ -1,11 +1,23 @@
 package child
 
-import "bufio"
+import (
+	"bufio"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/windows"
+)
 
 func ignoreAsking() {}
 
 func hold() {}
 
-func family([]string, *bufio.Reader) int { return 2 }
+// outside has a relative leave the group.
+func outside(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_BREAKAWAY_FROM_JOB}
+}
+
+// holdToo does nothing: a relative here has three handles, and holds stderr.
+func holdToo(*exec.Cmd) {}
 
 func bePlatform(string, *bufio.Reader) int { return 2 }
