@@ -306,7 +306,8 @@ func (in *instance) open() (hosted, *child.Child, error) {
 	}
 	h.spawn(func() {
 		<-ch.Done()
-		stderr.Close() // ignore error: its last words are written or lost
+		ch.Stop(h.ctx) // until its last words are written, and those of its group
+		stderr.Close() // ignore error: nothing more is written
 	})
 	return newConn(ch, h.cfg.MaxMessage, in), ch, nil
 }
