@@ -168,6 +168,68 @@ func TestRemoteStops(t *testing.T) {
 	}
 }
 
+// What is handed on is one line, whatever the server made of it: a front that
+// speaks events could not say it otherwise.
+func TestRemoteSaysOneLine(t *testing.T) {
+	r, heard := meet(t, func(w http.ResponseWriter, _ *http.Request, m frame.Message) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, "[{\r\n\"method\":\n\"x\"},\n{ \"id\":%s,\n\"result\":{\n\"a\": \"\\n\"\r\n}}\n]", m.ID) // ignore error: judged by what arrives
+	})
+	m, err := r.call(t.Context(), "x", nil, nil)
+	if err != nil || string(m.Result) != `{ "a": "\n"  }` {
+		t.Errorf("answered %q, %v", m.Result, err)
+	}
+	if got := heard.wait(t, "the notification"); got != `{  "method": "x"}` {
+		t.Errorf("heard %q", got)
+	}
+}
+
+// Progress that comes after the answer, in another stream, is nobody's.
+func TestRemoteProgressEndsWithTheCall(t *testing.T) {
+	emit := make(chan string)
+	r, heard := meet(t, func(w http.ResponseWriter, r *http.Request, m frame.Message) {
+		switch {
+		case r.Method == http.MethodGet:
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			for {
+				select {
+				case line := <-emit:
+					fmt.Fprintf(w, "data: %s\n\n", line) // ignore error: judged by what arrives
+					w.(http.Flusher).Flush()
+				case <-r.Context().Done():
+					return
+				}
+			}
+		case m.IsRequest():
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"id":%s,"result":1}`, m.ID) // ignore error: as above
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	})
+	r.tell(t.Context(), "notifications/initialized", nil)
+	const note = `{"method":"notifications/progress","params":{"progressToken":%d}}`
+	emit <- `{"method":"begun"}`
+	heard.wait(t, "the stream is open")
+	var after []string
+	returned := false
+	if _, err := r.call(t.Context(), "x", nil, func(params []byte) {
+		if returned {
+			after = append(after, string(params))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	returned = true
+	emit <- fmt.Sprintf(note, 1)
+	emit <- `{"method":"ended"}`
+	heard.wait(t, "what comes behind it")
+	if len(after) > 0 {
+		t.Errorf("told %q", after)
+	}
+}
+
 // What has ended by itself takes no more calls, and lets those in flight finish.
 func TestRemoteLetsFinish(t *testing.T) {
 	release := make(chan struct{})

@@ -353,6 +353,21 @@ func TestWhatComesBeforeARemoteAnswer(t *testing.T) {
 			t.Errorf("client %d was asked %s", i, got)
 		}
 	}
+	// That it asks in answers makes nobody wait for a turn.
+	calls.Add(1)
+	late := h.client()
+	f.set(func() {
+		asks := f.calls
+		f.calls = func(w http.ResponseWriter, r *http.Request, m frame.Message) {
+			if string(frame.Get(m.Params, "arguments", "who")) != `"late"` {
+				asks(w, r, m)
+				return
+			}
+			defer calls.Done()
+			answer(w, m, "{}")
+		}
+	})
+	late.call("far__echo", `"who":"late"`)
 	// The first answers last.
 	for i := len(clients) - 1; i >= 0; i-- {
 		c := clients[i]
@@ -549,6 +564,11 @@ func TestRemoteRepeatsNothingThatMayHaveRun(t *testing.T) {
 			}
 			if n := len(f.visits("tools/call")); n != 1 {
 				t.Errorf("it was called %d times", n)
+			}
+			for i, v := range f.visits("GET") {
+				if i > 0 && v.header.Get("Last-Event-Id") == "" {
+					t.Errorf("the rest of a stream without numbers is asked for: %v", v.header)
+				}
 			}
 			f.set(func() { f.calls = nil })
 			if got := text(c.call("far__echo", `"n":2`)); !strings.Contains(got, `"n":2`) {
@@ -792,7 +812,6 @@ func TestRemoteIsAway(t *testing.T) {
 	h := reach(t, f)
 	c := h.client()
 	c.ask("tools/list", "{}")
-	f.srv.CloseClientConnections()
 	f.srv.Listener.Close()
 	eventually(t, "nobody is there", func() bool {
 		conn, err := net.Dial("tcp", address)
@@ -802,7 +821,8 @@ func TestRemoteIsAway(t *testing.T) {
 		return err != nil
 	})
 	var m frame.Message
-	eventually(t, "it is not reached", func() bool { // a connection may be left that is not known to be broken
+	eventually(t, "it is not reached", func() bool { // a connection may be left, or not known to be broken
+		f.srv.CloseClientConnections()
 		m = c.call("far__echo", "")
 		return strings.Contains(string(m.Error), "cannot be reached")
 	})
@@ -838,6 +858,36 @@ func TestRemoteSaysMuch(t *testing.T) {
 			t.Errorf("%d bytes arrived", len(got))
 		}
 	}
+}
+
+// That it has forgotten the session shows in the stream of what it says by itself
+// too: then nothing is called to find out.
+func TestRemoteForgetsBesideCalls(t *testing.T) {
+	f := newFar(t)
+	open := make(chan struct{}, 10)
+	closing := make(chan struct{})
+	f.gets = func(w http.ResponseWriter, r *http.Request) {
+		stream(w)
+		open <- struct{}{}
+		select {
+		case <-closing:
+		case <-r.Context().Done():
+		}
+	}
+	h := reach(t, f)
+	c := h.client()
+	c.ask("tools/list", "{}")
+	<-open
+	f.forget()
+	closing <- struct{}{}
+	eventually(t, "it is known", func() bool { return h.hub.States()[0].State == "stopped" })
+	if got := text(c.call("far__echo", `"n":1`)); !strings.Contains(got, `"n":1`) {
+		t.Error(got)
+	}
+	if n := len(f.visits("tools/call")); n != 1 {
+		t.Errorf("it was called %d times", n)
+	}
+	<-open // for the new session
 }
 
 // Each client may have a session of its own.
