@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -42,7 +43,7 @@ func (s *Server) newHub() *hub.Hub {
 		return nil
 	}
 	cfg := hub.Config{
-		Root: s.cfg.Checkout.Root, Version: s.cfg.Version, Entries: s.cfg.Hosting.Entries, Resolve: s.cfg.Hosting.Resolve,
+		Root: s.cfg.Checkout.Root, Version: s.cfg.Version, Entries: s.cfg.Hosting.Entries, Resolve: s.resolve,
 		Changed: func(kind string) {
 			s.core.Tell("!registry " + s.fingerprint())
 			s.core.ListChanged(kind)
@@ -57,6 +58,19 @@ func (s *Server) newHub() *hub.Hub {
 		cfg.LogTail = func(name string) string { return lease.Tail(f.LogPath(name), 0) }
 	}
 	return hub.New(cfg)
+}
+
+// resolve makes an entry ready to be started, and refuses one that leads here:
+// only a server that listens knows its port.
+func (s *Server) resolve(e config.Server) (config.Server, []string, error) {
+	e, env, err := s.cfg.Hosting.Resolve(e)
+	if err != nil || s.cfg.Listener == nil {
+		return e, env, err
+	}
+	if at, ok := s.cfg.Listener.Addr().(*net.TCPAddr); ok && e.HostsItself(at.Port) {
+		return e, env, errors.New("it would host this server in itself")
+	}
+	return e, env, nil
 }
 
 type discard struct{ io.Writer }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,4 +31,28 @@ func TestTrustIsFollowedWithoutPeers(t *testing.T) {
 		trusted.Store(now)
 		eventually(t, "health follows", func() bool { return says() != now })
 	}
+}
+
+// An entry whose address leads to this server, however it is written, is not
+// followed: it would host itself in itself.
+func TestAServerDoesNotHostItself(t *testing.T) {
+	t.Parallel()
+	var port string
+	p := settle(t, func(c *Config) {
+		_, port, _ = net.SplitHostPort(c.Listener.Addr().String()) // ignore error: it is one
+		c.Hosting = &Hosting{
+			Entries: func() (*config.File, error) {
+				return &config.File{Digest: "1", Servers: []config.Server{{Name: "me", URL: "http://localhost:${PORT}/mcp"}}}, nil
+			},
+			Resolve: func(s config.Server) (config.Server, []string, error) {
+				s.URL = strings.Replace(s.URL, "${PORT}", port, 1)
+				return s, nil, nil
+			},
+		}
+	})
+	eventually(t, "it is tried", func() bool {
+		p.ask("POST", "/api/v1/upstreams/restart", `{"name":"me"}`)
+		body := p.ask("GET", "/api/v1/upstreams", "").body
+		return strings.Contains(body, `"state":"failed"`) && strings.Contains(body, "would host this server in itself")
+	})
 }
