@@ -1223,6 +1223,28 @@ func accTree(t *testing.T, root int) []int {
 	return tree
 }
 
+// accStopped waits until every thread of a process has come to a stop: the
+// signal is sent before it is. Where there is no /proc it is taken for granted.
+func accStopped(t *testing.T, pid int) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	accPoll(t, 10*time.Second, "the process must stop", func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("no threads: %v", err)
+		}
+		for _, path := range threads {
+			status, err := os.ReadFile(path)
+			if err == nil && !bytes.Contains(status, []byte("State:\tT")) {
+				return fmt.Errorf("%s runs", path)
+			}
+		}
+		return nil
+	})
+}
+
 // TestStopped stops the server so that it is alive and silent: the next editor
 // is answered within the grace, and the server that wakes lets nobody in.
 func TestStopped(t *testing.T) {
@@ -1239,6 +1261,7 @@ func TestStopped(t *testing.T) {
 	if err := syscall.Kill(doc.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	accStopped(t, doc.PID)
 	// Whoever knocks while it sleeps is the first it hears when it wakes.
 	type knock struct {
 		status int
