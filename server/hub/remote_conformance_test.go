@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,27 +30,31 @@ func init() {
 	os.Exit(0)
 }
 
-// beClient hosts the server at the address and calls each of its tools.
+// beClient meets the server at the address and calls each of its tools.
 func beClient(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	h := New(Config{
-		Root: "/", Version: "1",
-		Entries: func() (*config.File, error) {
-			return &config.File{Digest: "1", Servers: []config.Server{{Name: "far", URL: address}}}, nil
-		},
-		Resolve: func(s config.Server) (config.Server, []string, error) { return s, nil, nil },
-		Changed: func(string) {}, Updated: func(string) {},
-	})
-	defer h.Close(ctx)
-	h.Look()
-	u := h.ups["far"]
-	c, err := u.instance("").ready(ctx)
+	r := newRemote(config.Server{URL: address}, nil, "1", 0, make(ears, 1000), slog.New(slog.DiscardHandler))
+	defer r.stop(ctx)
+	heard := &getter{r.client.Transport, make(chan struct{}, 10)}
+	r.client.Transport = heard
+	m, err := r.call(ctx, "initialize", []byte(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"majordomus","version":"1"}}`), nil)
 	if err != nil {
 		return err
 	}
-	for _, tool := range u.catalogue[0] {
-		m, err := c.call(ctx, "tools/call", fmt.Appendf(nil, `{"name":%s,"arguments":{"a":1,"b":2}}`, frame.Quote(tool.key)), nil)
+	r.tell(ctx, "notifications/initialized", nil)
+	// Else the suite may take that request for the one it waits for later.
+	select {
+	case <-heard.got:
+	case <-ctx.Done():
+		return errors.New("nothing came of listening")
+	}
+	tools, err := fetchKind(ctx, r, frame.Get(m.Result, "capabilities"), 0)
+	if err != nil {
+		return err
+	}
+	for _, tool := range tools {
+		m, err := r.call(ctx, "tools/call", fmt.Appendf(nil, `{"name":%s,"arguments":{"a":1,"b":2}}`, frame.Quote(tool.key)), nil)
 		if err == nil && m.Error != nil {
 			err = errors.New(string(m.Error))
 		}
@@ -57,6 +63,20 @@ func beClient(address string) error {
 		}
 	}
 	return nil
+}
+
+// A getter says when a GET has been answered.
+type getter struct {
+	http.RoundTripper
+	got chan struct{}
+}
+
+func (g *getter) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := g.RoundTripper.RoundTrip(r)
+	if r.Method == http.MethodGet {
+		g.got <- struct{}{}
+	}
+	return resp, err
 }
 
 // TestRemoteConformance runs what the suite has for clients with a handshake and
