@@ -274,7 +274,7 @@ func TestSlowReaderLosesItsLinkAlone(t *testing.T) {
 	// One answer that fits into no socket's buffers, and nothing said after
 	// it: the server must notice without reading.
 	conn.(*net.TCPConn).SetReadBuffer(4096) // ignore error: then more is needed to fill it
-	fmt.Fprintln(conn, toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", 12<<20)+`"`, ""))
+	fmt.Fprintln(conn, toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", 7<<20)+`"`, ""))
 	other.exchange(`1`, toolCall(stateless, `1`, "echo", "", ""))
 	h.until(t, "the slow reader's link ended", h.peers(1))
 	h.core.Tell("!lost")
