@@ -377,7 +377,7 @@ func (r *remote) post(ctx context.Context, line []byte) {
 		case resp.StatusCode == http.StatusNotFound && r.known():
 			r.finish(errForgotten)
 		}
-		err = r.refusal(resp, nil)
+		_, err = r.refusal(resp)
 	}
 	if ctx.Err() == nil || errors.Is(err, errNoHead) {
 		r.log.Info("a hosted server did not take what it was told", "err", err)
@@ -627,76 +627,85 @@ func (r *remote) refused(ctx context.Context, resp *http.Response, x *exchange) 
 		r.finish(errForgotten)
 		return &unrun{errForgotten}
 	}
-	err := r.refusal(resp, x)
-	if err == nil {
+	body, why := r.refusal(resp)
+	m, err := frame.Parse(body)
+	answers := err == nil && m.IsResponse() && string(m.ID) == x.id
+	aboutSession := strings.Contains(strings.ToLower(why.Error()), "session")
+	if code == http.StatusBadRequest && r.known() && (aboutSession || !answers) {
+		gone, same := r.unknown(ctx, why)
+		if gone {
+			r.finish(errForgotten) // the next call begins a new one
+		}
+		if gone && same && aboutSession {
+			return &unrun{errForgotten}
+		}
+	}
+	switch {
+	case answers:
+		oneLine(body)
+		r.answered(m)
 		return nil
+	case code/100 == 3 || code/100 == 4:
+		return &unrun{why}
 	}
-	if code == http.StatusBadRequest && r.known() && r.unknown(ctx) {
-		r.finish(errForgotten) // the next call begins a new one
-	}
-	if code/100 == 3 || code/100 == 4 {
-		return &unrun{err}
-	}
-	return err
+	return why
 }
 
-// unknown reports whether the server refuses even a ping, as those do that do
-// not know a session and answer 400 and not 404. Whether it then ran the call
-// that it refused before is not for certain.
-func (r *remote) unknown(ctx context.Context) bool {
+// unknown reports whether the server refuses even a ping. Many answer 400 and not
+// 404 in a session that they do not know, the reference server among them. Where
+// they give the same reason as before, what they refused before was refused for
+// that.
+func (r *remote) unknown(ctx context.Context, why error) (gone, same bool) {
 	ctx, cancel := context.WithTimeout(ctx, briefTimeout)
 	defer cancel()
 	x := r.begin(nil)
 	r.end(x) // its answer is of no use
 	resp, err := r.send(ctx, nil, http.MethodPost, x.line("ping", nil), "")
 	if err != nil {
-		return false
+		return false, false
 	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusNotFound
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusNotFound {
+		return false, false
+	}
+	_, again := r.refusal(resp)
+	return true, again.Error() == why.Error()
 }
 
-// refusal is an answer without success in words; nil when it answers x.
-func (r *remote) refusal(resp *http.Response, x *exchange) error {
+// refusal is an answer without success in words, and its body where that is
+// JSON.
+func (r *remote) refusal(resp *http.Response) ([]byte, error) {
 	status := status(resp)
 	switch wants := resp.Header.Get("Www-Authenticate"); {
 	case resp.StatusCode == http.StatusUnauthorized && wants != "" && r.bearing:
-		return fmt.Errorf("it does not accept the Authorization header of its entry (%s: %s); OAuth is not supported yet", status, brief([]byte(wants)))
+		return nil, fmt.Errorf("it does not accept the Authorization header of its entry (%s: %s); OAuth is not supported yet", status, brief([]byte(wants)))
 	case resp.StatusCode == http.StatusUnauthorized && wants != "":
-		return fmt.Errorf("it wants its clients authorized (%s: %s); OAuth is not supported yet: where it takes a token, put that into the headers of its entry", status, brief([]byte(wants)))
+		return nil, fmt.Errorf("it wants its clients authorized (%s: %s); OAuth is not supported yet: where it takes a token, put that into the headers of its entry", status, brief([]byte(wants)))
 	}
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
-		return fmt.Errorf("it redirects to %s://%s (%s), which is not followed: put the address that is meant into its entry", to.Scheme, to.Host, status)
+		return nil, fmt.Errorf("it redirects to %s://%s (%s), which is not followed: put the address that is meant into its entry", to.Scheme, to.Host, status)
 	}
-	kind := mediaType(resp)
-	switch {
+	switch kind := mediaType(resp); {
 	case isJSON(kind):
 	case kind == "text/plain" || kind == "":
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, longestSaying)) // ignore error: what came is said
 		if len(body) > 0 {
-			return fmt.Errorf("it answered %s: %s", status, brief(body))
+			return nil, fmt.Errorf("it answered %s: %s", status, brief(body))
 		}
 		fallthrough
 	default:
-		return fmt.Errorf("it answered %s", status)
+		return nil, fmt.Errorf("it answered %s", status)
 	}
 	body, err := r.read(resp)
 	if err != nil {
-		return fmt.Errorf("it answered %s, and %w", status, err)
+		return nil, fmt.Errorf("it answered %s, and %w", status, err)
 	}
 	body = bytes.TrimSpace(body)
-	if m, err := frame.Parse(body); err == nil && x != nil && m.IsResponse() && string(m.ID) == x.id {
-		oneLine(body)
-		r.answered(m)
-		return nil
-	}
-	said := frame.Get(body, "error", "message")
-	if text, ok := frame.Text(said); ok {
+	said := body
+	if text, ok := frame.Text(frame.Get(body, "error", "message")); ok {
 		said = []byte(text)
-	} else {
-		said = body
 	}
-	return fmt.Errorf("it answered %s: %s", status, brief(said))
+	return body, fmt.Errorf("it answered %s: %s", status, brief(said))
 }
 
 func status(resp *http.Response) string {

@@ -656,43 +656,64 @@ func TestRemoteSlashRedirect(t *testing.T) {
 	}
 }
 
-// One that does not know sessions after its restart, and says 400, costs one
-// call.
+// Many do not know sessions after their restart, and say 400. What they refuse
+// for that, and a ping too, did not run.
 func TestRemoteForgetsWith400(t *testing.T) {
 	f := newFar(t)
 	h := reach(t, f)
 	c := h.client()
 	c.ask("tools/list", "{}")
-	f.set(func() {
-		f.first = func(w http.ResponseWriter, r *http.Request, m frame.Message) bool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if m.Name() == "initialize" || f.sessions[r.Header.Get("Mcp-Session-Id")] {
-				return false
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(400)
-			io.WriteString(w, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`) // ignore error: judged by what arrives
-			return true
+	refusal := ""
+	f.first = func(w http.ResponseWriter, r *http.Request, m frame.Message) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if refusal == "" || m.Name() == "initialize" || f.sessions[r.Header.Get("Mcp-Session-Id")] {
+			return false
 		}
-	})
-	f.forget()
-	if m := c.call("far__echo", ""); !strings.Contains(string(m.Error), "No valid session ID") {
-		t.Errorf("answered %s", m.Raw)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(400)
+		io.WriteString(w, strings.NewReplacer("NUMBER", string(m.ID), "METHOD", m.Name()).Replace(refusal)) // ignore error: judged by what arrives
+		return true
 	}
-	if got := text(c.call("far__echo", `"n":1`)); !strings.Contains(got, `"n":1`) {
-		t.Errorf("afterwards: %s", got)
+	begun := 1
+	for _, try := range []struct {
+		refusal string
+		repeats bool
+	}{
+		{`{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`, true},
+		{`{"jsonrpc":"2.0","error":{"code":-32000,"message":"Unknown Session"},"id":NUMBER}`, true},
+		{`{"jsonrpc":"2.0","error":{"code":-32000,"message":"Unknown session at METHOD"},"id":NUMBER}`, false},
+		{`{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}`, false},
+	} {
+		f.set(func() { refusal = try.refusal })
+		f.forget()
+		m := c.call("far__echo", `"n":1`)
+		if got := strings.Contains(text(m), `\"n\":1`) || strings.Contains(text(m), `"n":1`); got != try.repeats {
+			t.Errorf("%s: answered %s", try.refusal, m.Raw)
+		}
+		if got := text(c.call("far__echo", `"n":2`)); !strings.Contains(got, `"n":2`) {
+			t.Errorf("%s, and afterwards: %s", try.refusal, got)
+		}
+		if begun++; len(f.visits("initialize")) != begun {
+			t.Errorf("%s: %d handshakes", try.refusal, len(f.visits("initialize")))
+		}
 	}
 	// A call that it does not like says nothing about the session.
-	f.set(func() {
-		f.calls = func(w http.ResponseWriter, _ *http.Request, _ frame.Message) { http.Error(w, "no", 400) }
-	})
-	for range 2 {
-		if m := c.call("far__echo", ""); !strings.Contains(string(m.Error), "400 Bad Request: no") {
-			t.Errorf("answered %s", m.Raw)
+	for _, why := range []string{"no", "no such session of bowling"} {
+		f.set(func() {
+			f.calls = func(w http.ResponseWriter, _ *http.Request, _ frame.Message) { http.Error(w, why, 400) }
+		})
+		before := len(f.visits("tools/call"))
+		for range 2 {
+			if m := c.call("far__echo", ""); !strings.Contains(string(m.Error), "400 Bad Request: "+why) {
+				t.Errorf("answered %s", m.Raw)
+			}
+		}
+		if n := len(f.visits("tools/call")) - before; n != 2 {
+			t.Errorf("it was called %d times", n)
 		}
 	}
-	if n := len(f.visits("initialize")); n != 2 {
+	if n := len(f.visits("initialize")); n != begun {
 		t.Errorf("%d handshakes", n)
 	}
 }
