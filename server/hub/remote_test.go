@@ -660,9 +660,6 @@ func TestRemoteSlashRedirect(t *testing.T) {
 // for that, and a ping too, did not run.
 func TestRemoteForgetsWith400(t *testing.T) {
 	f := newFar(t)
-	h := reach(t, f)
-	c := h.client()
-	c.ask("tools/list", "{}")
 	refusal := ""
 	f.first = func(w http.ResponseWriter, r *http.Request, m frame.Message) bool {
 		f.mu.Lock()
@@ -675,6 +672,9 @@ func TestRemoteForgetsWith400(t *testing.T) {
 		io.WriteString(w, strings.NewReplacer("NUMBER", string(m.ID), "METHOD", m.Name()).Replace(refusal)) // ignore error: judged by what arrives
 		return true
 	}
+	h := reach(t, f)
+	c := h.client()
+	c.ask("tools/list", "{}")
 	begun := 1
 	for _, try := range []struct {
 		refusal string
