@@ -48,6 +48,10 @@ const (
 	mostResumes = 5
 	leastPause  = 100 * time.Millisecond // before that, whatever the server says
 
+	// mostAbsent is how often in a row a server whose stream has broken may be
+	// found away before that is the end: most are back within moments.
+	mostAbsent = 2
+
 	mostRedirects = 3
 	longestSaying = 64 << 10 // of what is read of an error that is no message
 )
@@ -517,6 +521,10 @@ func (r *remote) listen() {
 		// say: it is waited for without end.
 		resp, err := r.send(ctx, nil, http.MethodGet, nil, stream.last)
 		more := true
+		var not *unrun
+		if errors.As(err, &not) && opened && failures >= mostAbsent && r.hearing.Err() == nil {
+			r.finish(err)
+		}
 		if err == nil {
 			switch code := resp.StatusCode; {
 			case code/100 == 2 && mediaType(resp) == eventStream:
@@ -527,6 +535,12 @@ func (r *remote) listen() {
 				}
 			case code == http.StatusNotFound && opened && r.known():
 				r.finish(errForgotten)
+				more = false
+			case code == http.StatusBadRequest && opened && r.known():
+				_, why := r.refusal(resp)
+				if gone, _ := r.unknown(ctx, why); gone {
+					r.finish(errForgotten)
+				}
 				more = false
 			case code/100 == 5 || code == http.StatusTooManyRequests:
 			default: // it has none to offer, mostly 405

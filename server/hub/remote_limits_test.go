@@ -2,9 +2,11 @@ package hub
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -267,4 +269,44 @@ func TestRemoteLetsFinish(t *testing.T) {
 		t.Errorf("the call in flight: %s", m.Raw)
 	}
 	waitFor(t, stopped, "it has stopped")
+}
+
+// Over TLS it is HTTP/2 where the server has that. Whose certificate is not
+// trusted is told nothing.
+func TestRemoteOverTLS(t *testing.T) {
+	major := make(chan int, 10)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		major <- r.ProtoMajor
+		body, _ := io.ReadAll(r.Body) // ignore error: then it is no message
+		m, _ := frame.Parse(body)     // ignore error: as above
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		fmt.Fprintf(w, "data: {\"id\":%s,\"result\":1}\n\n", m.ID) // ignore error: judged by what arrives
+	}))
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	meet := func() *remote {
+		r := newRemote(config.Server{URL: srv.URL}, nil, "1", 1000, make(ears, 100), slog.New(slog.DiscardHandler))
+		t.Cleanup(func() { r.stop(t.Context()) })
+		return r
+	}
+	r := meet()
+	var not *unrun
+	if _, err := r.call(t.Context(), "x", nil, nil); !errors.As(err, &not) || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a certificate that is not trusted: %v", err)
+	}
+	r = meet()
+	pool := x509.NewCertPool()
+	pool.AddCert(srv.Certificate())
+	r.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = pool
+	for range 3 {
+		if m, err := r.call(t.Context(), "x", nil, nil); err != nil || string(m.Result) != "1" {
+			t.Errorf("answered %s, %v", m.Raw, err)
+		}
+		if got := waitFor(t, major, "a visit"); got != 2 {
+			t.Errorf("it is HTTP/%d", got)
+		}
+	}
 }

@@ -862,6 +862,30 @@ func TestRemoteIsAway(t *testing.T) {
 	eventually(t, "it is back", func() bool { return strings.Contains(text(c.call("far__echo", `"n":1`)), `"n":1`) })
 }
 
+// That it is away shows without a call where its stream was open.
+func TestRemoteGoesAwayBesideCalls(t *testing.T) {
+	t.Parallel()
+	f := newFar(t)
+	open := make(chan struct{}, 10)
+	f.gets = func(w http.ResponseWriter, r *http.Request) {
+		stream(w)
+		open <- struct{}{}
+		<-r.Context().Done()
+	}
+	h := reach(t, f)
+	h.client().ask("tools/list", "{}")
+	<-open
+	f.srv.Listener.Close()
+	eventually(t, "it has failed", func() bool {
+		f.srv.CloseClientConnections()
+		st := h.hub.States()[0]
+		return st.State == "failed" && strings.Contains(st.LastError, "cannot be reached")
+	})
+	if n := len(f.visits("tools/call")); n != 0 {
+		t.Errorf("it was called %d times", n)
+	}
+}
+
 func TestRemoteSaysMuch(t *testing.T) {
 	f := newFar(t)
 	long := strings.Repeat("x", 30<<20)
@@ -884,7 +908,25 @@ func TestRemoteSaysMuch(t *testing.T) {
 // That it has forgotten the session shows in the stream of what it says by itself
 // too: then nothing is called to find out.
 func TestRemoteForgetsBesideCalls(t *testing.T) {
+	for _, code := range []int{404, 400} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			testForgetsBesideCalls(t, code)
+		})
+	}
+}
+
+func testForgetsBesideCalls(t *testing.T, code int) {
 	f := newFar(t)
+	f.first = func(w http.ResponseWriter, r *http.Request, m frame.Message) bool {
+		f.mu.Lock()
+		known := m.Name() == "initialize" || f.sessions[r.Header.Get("Mcp-Session-Id")]
+		f.mu.Unlock()
+		if !known {
+			http.Error(w, "no session", code)
+		}
+		return !known
+	}
 	open := make(chan struct{}, 10)
 	closing := make(chan struct{})
 	f.gets = func(w http.ResponseWriter, r *http.Request) {
