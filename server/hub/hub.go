@@ -5,12 +5,14 @@
 // know. Ids and progress tokens are made anew on the way to a hosted server and
 // put back on the way from it, so that equal ones of two clients never meet.
 //
-// Promised: one process for each hosted server and checkout, or for each client
-// where the entry says so; that a slow, hostile or dead hosted server delays
-// nobody but its own callers; that lists are served at once from what was kept
-// of the last time. Not promised: that what an older server asks or says by
-// itself reaches a client when several have calls in flight there: such messages
-// name no call.
+// Promised: one process for each hosted server and checkout, or one session where
+// it is reached over HTTP, or one for each client where the entry says so; that a
+// slow, hostile or dead hosted server delays nobody but its own callers; that
+// lists are served at once from what was kept of the last time; that over HTTP
+// too nothing is sent twice that may have run. Not promised: that what an older
+// server asks or says by itself reaches a client when several have calls in
+// flight there: such messages name no call, but for those in the answer to a call
+// over HTTP.
 package hub
 
 import (

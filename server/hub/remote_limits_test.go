@@ -36,7 +36,7 @@ func waitFor[T any](t *testing.T, c <-chan T, what string) (v T) {
 
 // meet is a session with a server whose largest message has 1,000 bytes, and
 // that is not waited for long.
-func meet(t *testing.T, serve func(w http.ResponseWriter, r *http.Request, m frame.Message)) (*remote, ears) {
+func meet(t testing.TB, serve func(w http.ResponseWriter, r *http.Request, m frame.Message)) (*remote, ears) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // ignore error: then it is no message
 		m, _ := frame.Parse(body)     // ignore error: a GET has none
@@ -308,5 +308,22 @@ func TestRemoteOverTLS(t *testing.T) {
 		if got := waitFor(t, major, "a visit"); got != 2 {
 			t.Errorf("it is HTTP/%d", got)
 		}
+	}
+}
+
+func BenchmarkRemoteCall(b *testing.B) {
+	for kind, form := range map[string]string{"application/json": `{"jsonrpc":"2.0","id":%s,"result":{}}`, "text/event-stream": "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n"} {
+		b.Run(kind, func(b *testing.B) {
+			r, _ := meet(b, func(w http.ResponseWriter, _ *http.Request, m frame.Message) {
+				w.Header().Set("Content-Type", kind)
+				fmt.Fprintf(w, form, m.ID) // ignore error: judged by what arrives
+			})
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.call(b.Context(), "tools/call", []byte(`{"name":"x"}`), nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
