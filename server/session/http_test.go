@@ -450,12 +450,13 @@ func TestClientsComeAndGo(t *testing.T) {
 }
 
 type router struct {
-	got  chan string
-	seen chan string
+	got      chan string
+	seen     chan string
+	harmless bool
 }
 
 func (r *router) Ready(id string)      { r.note("ready", id) }
-func (r *router) Harmless(string) bool { return false }
+func (r *router) Harmless(string) bool { return r.harmless }
 
 func (r *router) Left(id string) { r.note("left", id) }
 

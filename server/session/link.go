@@ -336,13 +336,19 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		return false, l.write([]byte("!refused " + strconv.Itoa(l.requests)))
 	}
 	atOnce := len(line) <= atOnceBytes && s.core.atOnce(m)
-	harmless := atOnce || s.core.harmless(m)
+	harmless, elsewhere := atOnce, false
+	if !atOnce {
+		harmless, elsewhere = s.core.harmless(m)
+	}
 	if s.confirms && !harmless {
 		// That the word was written does not mean that it arrives, and a bridge
 		// that never read it sends the request to the next server.
 		return false, l.askToRun(m)
 	}
-	if s.control {
+	// What runs in another process and may run twice is sent again with the word
+	// or without: it cannot be what this server died of. Without the word the
+	// bridge wakes once for it.
+	if s.control && !(s.confirms && elsewhere) {
 		// Before it runs, so that a bridge whose server dies knows what may
 		// have happened and what cannot have. What is answered at once does no
 		// harm when it runs twice, so there the word can wait for the answer.
@@ -418,21 +424,22 @@ func (l *link) told(number string) {
 	}
 }
 
-// harmless reports whether m may run twice.
-func (c *Core) harmless(m frame.Message) bool {
+// harmless reports whether m may run twice, and whether it is the call of a
+// hosted server's tool.
+func (c *Core) harmless(m frame.Message) (harmless, elsewhere bool) {
 	switch name := m.Name(); name {
 	case "tools/call":
 		name, _ := frame.Text(frame.Get(m.Params, "name"))
 		tool := c.cfg.MCP.GetTool(name)
 		if tool == nil {
-			return c.cfg.Hosted != nil && c.cfg.Hosted.Harmless(name)
+			return c.cfg.Hosted != nil && c.cfg.Hosted.Harmless(name), true
 		}
 		a := tool.Tool.Annotations
-		return a.ReadOnlyHint != nil && *a.ReadOnlyHint || a.IdempotentHint != nil && *a.IdempotentHint
+		return a.ReadOnlyHint != nil && *a.ReadOnlyHint || a.IdempotentHint != nil && *a.IdempotentHint, false
 	case "resources/read", "prompts/get", "completion/complete", "subscriptions/listen":
-		return true
+		return true, false
 	default:
-		return strings.HasSuffix(name, "/list")
+		return strings.HasSuffix(name, "/list"), false
 	}
 }
 

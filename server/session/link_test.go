@@ -103,6 +103,29 @@ func TestWhatMayNotRunTwiceWaitsForTheWord(t *testing.T) {
 	l.answer(`1`)
 }
 
+// The call of a hosted server's tool that may run twice is sent again whatever
+// the bridge has heard of it, and needs no word; another one waits for it.
+func TestHostedCallsAndTheWord(t *testing.T) {
+	hosted := &router{got: make(chan string, 3), harmless: true}
+	h := settle(t, func(c *session.Config) { c.Hosted = hosted })
+	l, _ := h.upgrade(t, session.ConfirmHeader+": run\r\n")
+	l.say(toolCall(stateless, `1`, "hosted", "", ""))
+	if s := l.next(); s[0] == '!' {
+		t.Errorf("the first that it said is %s", s)
+	}
+	hosted.harmless = false
+	l.say(toolCall(stateless, `2`, "hosted", "", ""))
+	l.exactly("!ready 2")
+	l.say("!run 2")
+	l.answer(`2`)
+	hosted.harmless = true
+	// A bridge that does not confirm counts what was accepted.
+	l, _ = h.upgrade(t, "")
+	l.say(toolCall(stateless, `1`, "hosted", "", ""))
+	l.exactly("!accepted 1")
+	l.answer(`1`)
+}
+
 // A server that is being left runs nothing new: what was on its way is for the
 // next one. What it has it finishes, unless it is cut: then that is no answer.
 func TestAServerThatIsLeftRefuses(t *testing.T) {
