@@ -83,6 +83,7 @@ func (g *getter) RoundTrip(r *http.Request) (*http.Response, error) {
 // without OAuth. Left out is only what it wants of whoever answers a question:
 // that is not the hub.
 func TestRemoteConformance(t *testing.T) {
+	t.Parallel()
 	modules, err := filepath.Abs(filepath.Join("..", "session", "testdata", "conformance", "node_modules"))
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,7 @@ func waitFor[T any](t *testing.T, c <-chan T, what string) (v T) {
 	return v
 }
 
-// meet is a session with a server whose largest message has 1,000 bytes, and
-// that is not waited for long.
+// meet is a session with a server whose largest message has 1,000 bytes.
 func meet(t testing.TB, serve func(w http.ResponseWriter, r *http.Request, m frame.Message)) (*remote, ears) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // ignore error: then it is no message
@@ -44,7 +43,6 @@ func meet(t testing.TB, serve func(w http.ResponseWriter, r *http.Request, m fra
 	}))
 	heard := make(ears, 100)
 	r := newRemote(config.Server{URL: srv.URL}, nil, "1", 1000, heard, slog.New(slog.DiscardHandler))
-	r.head = 300 * time.Millisecond
 	t.Cleanup(func() {
 		r.stop(t.Context())
 		srv.CloseClientConnections()
@@ -106,6 +104,7 @@ func TestRemoteSaysTooMuchByItself(t *testing.T) {
 // An answer that does not begin is not waited for for ever, and the server is
 // told so; one that has begun may take its time.
 func TestRemoteDoesNotBegin(t *testing.T) {
+	t.Parallel()
 	cancelled := make(chan string, 1)
 	r, _ := meet(t, func(w http.ResponseWriter, r *http.Request, m frame.Message) {
 		switch m.Name() {
@@ -117,10 +116,11 @@ func TestRemoteDoesNotBegin(t *testing.T) {
 		default:
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.(http.Flusher).Flush()
-			time.Sleep(600 * time.Millisecond)                         // twice as long as it may take to begin
+			time.Sleep(2 * time.Second)                                // twice as long as it may take to begin
 			fmt.Fprintf(w, "data: {\"id\":%s,\"result\":1}\n\n", m.ID) // ignore error: judged by what arrives
 		}
 	})
+	r.head = time.Second
 	_, err := r.call(t.Context(), "mute", nil, nil)
 	var not *unrun
 	if !errors.Is(err, errNoHead) || errors.As(err, &not) {
@@ -149,7 +149,6 @@ func TestRemoteStops(t *testing.T) {
 		}
 		<-r.Context().Done()
 	})
-	r.head = time.Hour
 	r.session = "known"
 	failed := make(chan error, 1)
 	go func() {

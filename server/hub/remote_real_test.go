@@ -67,6 +67,7 @@ func startEverything(t *testing.T, address string) (stop func()) {
 }
 
 func TestRemoteReferenceServer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

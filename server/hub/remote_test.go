@@ -392,6 +392,7 @@ func TestWhatComesBeforeARemoteAnswer(t *testing.T) {
 // What it says by itself comes in a stream of its own, which is opened again
 // after its end, from where it ended.
 func TestRemoteSpeaksByItself(t *testing.T) {
+	t.Parallel()
 	f := newFar(t)
 	open := make(chan func(string, ...any), 10)
 	closing := make(chan struct{})
@@ -516,6 +517,7 @@ func TestRemoteForgets(t *testing.T) {
 
 // A call that may have run is not sent again, whatever became of the session.
 func TestRemoteRepeatsNothingThatMayHaveRun(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(f *far, w http.ResponseWriter){
 		"the stream breaks": func(f *far, w http.ResponseWriter) { stream(w)("data: {"); hangUp(w) },
 		"the connection breaks": func(f *far, w http.ResponseWriter) {
@@ -750,6 +752,7 @@ func TestRemoteIsCancelled(t *testing.T) {
 // A server that never answers delays only its callers, no longer than its entry
 // says, and not the end.
 func TestRemoteNeverAnswers(t *testing.T) {
+	t.Parallel()
 	f := newFar(t)
 	f.calls = func(_ http.ResponseWriter, r *http.Request, _ frame.Message) { <-r.Context().Done() }
 	h := reach(t, f, func(s *config.Server) { s.Timeout = 300 * time.Millisecond })
@@ -782,6 +785,7 @@ func TestRemoteNeverAnswers(t *testing.T) {
 
 // The rest of a stream that ended is asked for, where it has numbers.
 func TestRemoteResumes(t *testing.T) {
+	t.Parallel()
 	f := newFar(t)
 	var mu sync.Mutex
 	pending := ""
@@ -828,6 +832,7 @@ func TestRemoteResumes(t *testing.T) {
 
 // One that cannot be reached has failed, and is looked for again.
 func TestRemoteIsAway(t *testing.T) {
+	t.Parallel()
 	f := newFar(t)
 	address := f.srv.Listener.Addr().String()
 	h := reach(t, f)
@@ -887,6 +892,7 @@ func TestRemoteGoesAwayBesideCalls(t *testing.T) {
 }
 
 func TestRemoteSaysMuch(t *testing.T) {
+	t.Parallel()
 	f := newFar(t)
 	long := strings.Repeat("x", 30<<20)
 	f.calls = func(w http.ResponseWriter, _ *http.Request, m frame.Message) {
@@ -908,6 +914,7 @@ func TestRemoteSaysMuch(t *testing.T) {
 // That it has forgotten the session shows in the stream of what it says by itself
 // too: then nothing is called to find out.
 func TestRemoteForgetsBesideCalls(t *testing.T) {
+	t.Parallel()
 	for _, code := range []int{404, 400} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			t.Parallel()
