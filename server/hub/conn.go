@@ -167,15 +167,20 @@ func (c *conn) wait() error {
 
 func (c *conn) stop(ctx context.Context) { c.child.Stop(ctx) }
 
-// errStrange is an answer that cannot be passed on.
-var errStrange = errors.New("the hosted server's answer cannot be used")
+var (
+	// errStrange is an answer that cannot be passed on.
+	errStrange = errors.New("the hosted server's answer cannot be used")
+
+	// errDead: the process had ended before it was asked.
+	errDead = errors.New("the hosted server has ended")
+)
 
 func (c *conn) call(ctx context.Context, method string, params []byte, progress func(params []byte)) (frame.Message, error) {
 	x := c.begin(progress)
 	defer c.end(x)
 	select {
 	case <-c.done:
-		return frame.Message{}, c.err
+		return frame.Message{}, &unrun{errDead}
 	default:
 	}
 	if err := c.w.Write(x.line(method, params)); err != nil {

@@ -497,8 +497,8 @@ func (in *instance) call(ctx context.Context, c hosted, r session.Request, metho
 	}
 	m, err := c.call(ctx, method, plain(params), p.callback())
 	var not *unrun
-	if errors.As(err, &not) && errors.Is(err, errForgotten) {
-		if c, err = in.renew(ctx, c); err == nil {
+	if errors.As(err, &not) && (errors.Is(err, errForgotten) || errors.Is(err, errDead)) {
+		if c, err = in.renew(ctx, c, err); err == nil {
 			m, err = c.call(ctx, method, plain(params), p.callback())
 		}
 	}

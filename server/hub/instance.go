@@ -48,10 +48,11 @@ type instance struct {
 	state    string
 	started  chan struct{} // closed when the start that goes on has ended
 	conn     hosted
-	child    *child.Child // nil where it is not ours to run
-	caps     []byte       // what it says that it can
-	failure  error        // why the last start or life ended
-	failures int          // in a row
+	noted    chan struct{} // closed when the end of conn has been noted
+	child    *child.Child  // nil where it is not ours to run
+	caps     []byte        // what it says that it can
+	failure  error         // why the last start or life ended
+	failures int           // in a row
 	retryAt  time.Time
 	over     bool // it is not to be started any more
 
@@ -267,7 +268,9 @@ func (in *instance) start() {
 	}
 	in.log.Info("a hosted server is up", "after", time.Since(began).Round(time.Millisecond), "pid", pid)
 	in.restLocked()
-	in.up.hub.spawn(func() { in.watch(c, time.Now()) })
+	noted := make(chan struct{})
+	in.noted = noted
+	in.up.hub.spawn(func() { in.watch(c, time.Now(), noted) })
 	in.up.hub.spawn(in.remember)
 }
 
@@ -354,7 +357,7 @@ func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps
 }
 
 // watch waits for an end that nobody brought about.
-func (in *instance) watch(c hosted, since time.Time) {
+func (in *instance) watch(c hosted, since time.Time, noted chan<- struct{}) {
 	err := c.wait()
 	in.mu.Lock()
 	switch lived := time.Since(since); {
@@ -368,16 +371,30 @@ func (in *instance) watch(c hosted, since time.Time) {
 		in.failedLocked(err, lived)
 	}
 	in.mu.Unlock()
+	close(noted)
 	c.stop(in.up.hub.ctx)
 }
 
-// renew is ready for who found that the server has forgotten the session c.
-func (in *instance) renew(ctx context.Context, c hosted) (hosted, error) {
+// renew is ready for who found that the server has forgotten the session c, or
+// has ended.
+func (in *instance) renew(ctx context.Context, c hosted, why error) (hosted, error) {
 	in.mu.Lock()
-	if in.conn == c {
+	noted := in.noted
+	if in.conn != c {
+		noted = nil
+	} else if errors.Is(why, errForgotten) {
 		in.state, in.conn, in.child = stateStopped, nil, nil
+		noted = nil
 	}
 	in.mu.Unlock()
+	if noted != nil { // its end decides when it may be started again
+		select {
+		case <-noted:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-in.ctx.Done():
+		}
+	}
 	return in.ready(ctx)
 }
 
