@@ -282,15 +282,38 @@ func (u *upstream) learnedKind(kind int, list []entry) {
 	u.hub.cfg.Changed(kinds[kind].capability)
 }
 
+// afterLists is how long the start of servers waits whose lists are known: a
+// client asks for these right after its handshake, and would share the processor
+// with all that is being started.
+const afterLists = 100 * time.Millisecond
+
 // Ready is session.Router's.
 func (h *Hub) Ready(client string) {
 	h.mu.Lock()
 	h.present[client] = true
 	ups := slices.Collect(maps.Values(h.ups))
 	h.mu.Unlock()
+	var later []*upstream
 	for _, u := range ups {
-		u.warm()
+		if u.isKnown() {
+			later = append(later, u)
+		} else {
+			u.warm()
+		}
 	}
+	if len(later) == 0 {
+		return
+	}
+	h.spawn(func() {
+		select {
+		case <-time.After(afterLists):
+		case <-h.ctx.Done():
+			return
+		}
+		for _, u := range later {
+			u.warm()
+		}
+	})
 }
 
 // Left is session.Router's.

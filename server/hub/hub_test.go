@@ -190,6 +190,9 @@ func TestKeptCatalogue(t *testing.T) {
 	if st := again.hub.States()[0]; st.State != "stopped" || len(st.Processes) != 0 {
 		t.Errorf("it is %+v", st)
 	}
+	// A client that is there to stay has it started, behind its first lists.
+	again.client()
+	eventually(t, "it is up without a call", func() bool { return again.hub.States()[0].State == "ready" })
 }
 
 // A server that does not work says why, within moments, and the others go on.
