@@ -223,10 +223,11 @@ func benchHosted(b *testing.B, ours, past timed, floor *timed) {
 }
 
 // BenchmarkHostedEight reports what eight editors with one hosted server cost:
-// the proportional memory of all our processes beside it, after 200 calls of each
-// editor and after all, and how many calls all
+// the proportional memory of all our processes beside it, after 200 calls of
+// each editor and after all, when there is more garbage; and how many calls all
 // of them together make, one at a time each, in times of one editor straight to
-// the hosted server.
+// the hosted server, and what eight byte movers make that share nothing behind
+// the server's place.
 func BenchmarkHostedEight(b *testing.B) {
 	const editors, each = 8, 200
 	eight := func(b *testing.B, h *benchHosting, tool, arguments string, past timed) {
