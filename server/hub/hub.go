@@ -102,7 +102,7 @@ func New(cfg Config) *Hub {
 	if cfg.LogTail == nil {
 		cfg.LogTail = func(string) string { return "" }
 	}
-	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, calls: map[string]int{}, routes: &routes{}, waiting: waitingRuns{runs: map[string]*run{}}}
+	h := &Hub{cfg: cfg, log: cfg.Log, store: store{cfg.Keep}, ups: map[string]*upstream{}, present: map[string]bool{}, calls: map[string]int{}, routes: newRoutes(), waiting: waitingRuns{runs: map[string]*run{}}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -118,13 +118,20 @@ func (h *Hub) spawn(f func()) bool {
 	return true
 }
 
+// upstreams returns the entries there are at the moment.
+func (h *Hub) upstreams() []*upstream {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.ups))
+}
+
 // Close ends every hosted server, within ctx, and waits for all that the Hub
 // started.
 func (h *Hub) Close(ctx context.Context) {
 	h.mu.Lock()
-	ups := slices.Collect(maps.Values(h.ups))
 	h.closed = true
 	h.mu.Unlock()
+	ups := h.upstreams()
 	var wg sync.WaitGroup
 	for _, u := range ups {
 		wg.Go(func() { u.end(ctx) })
@@ -201,7 +208,7 @@ func (h *Hub) newUpstream(e config.Server) *upstream {
 
 // warm starts a server before it is called, so that it is up when it is.
 func (u *upstream) warm() {
-	if u.server.Share == "session" && u.isKnown() {
+	if u.server.Share == config.ShareSession && u.isKnown() {
 		return // there is one for each client, when it calls
 	}
 	in := u.instance("")
@@ -221,7 +228,7 @@ func (u *upstream) isKnown() bool {
 
 // instance is the process that a client's calls go to.
 func (u *upstream) instance(client string) *instance {
-	if u.server.Share != "session" {
+	if u.server.Share != config.ShareSession {
 		client = ""
 	}
 	u.mu.Lock()
@@ -235,14 +242,20 @@ func (u *upstream) instance(client string) *instance {
 	return in
 }
 
+// all returns the instances there are at the moment.
+func (u *upstream) all() []*instance {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Collect(maps.Values(u.instances))
+}
+
 // end ends its processes for good.
 func (u *upstream) end(ctx context.Context) {
 	u.mu.Lock()
 	u.ended = true
-	all := slices.Collect(maps.Values(u.instances))
 	u.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, in := range all {
+	for _, in := range u.all() {
 		wg.Go(func() { in.end(ctx) })
 	}
 	wg.Wait()
@@ -250,20 +263,22 @@ func (u *upstream) end(ctx context.Context) {
 
 // learned takes a whole catalogue.
 func (u *upstream) learned(all catalogue) {
-	for i := range kinds {
-		u.learnedKind(i, all[i])
-	}
 	u.mu.Lock()
-	first := !u.isKnown()
-	if first {
-		close(u.known)
-	}
-	kept := u.catalogue
+	before := u.catalogue
+	u.catalogue = all
 	u.mu.Unlock()
-	if first {
-		u.hub.reroute()
+	u.hub.reroute()
+	u.mu.Lock()
+	if !u.isKnown() {
+		close(u.known) // now whoever waits for it finds it in the routes
 	}
-	if err := u.hub.store.save(u.server.Name, u.server.Key(), kept); err != nil {
+	u.mu.Unlock()
+	for i, k := range kinds {
+		if !all.equal(before, i) {
+			u.hub.cfg.Changed(k.capability)
+		}
+	}
+	if err := u.hub.store.save(u.server.Name, u.server.Key(), all); err != nil {
 		u.hub.log.Warn("a catalogue is not kept", "err", err)
 	}
 }
@@ -291,10 +306,9 @@ const afterLists = 100 * time.Millisecond
 func (h *Hub) Ready(client string) {
 	h.mu.Lock()
 	h.present[client] = true
-	ups := slices.Collect(maps.Values(h.ups))
 	h.mu.Unlock()
 	var later []*upstream
-	for _, u := range ups {
+	for _, u := range h.upstreams() {
 		if u.isKnown() {
 			later = append(later, u)
 		} else {
@@ -320,14 +334,13 @@ func (h *Hub) Ready(client string) {
 func (h *Hub) Left(client string) {
 	h.mu.Lock()
 	delete(h.present, client)
-	ups := slices.Collect(maps.Values(h.ups))
 	h.mu.Unlock()
 	for _, uri := range h.watches.leave(client) {
 		if u := h.current().resource(uri); u != nil && u.server.Share != config.ShareSession {
 			h.tellUpstream(u, "", "resources/unsubscribe", uri)
 		}
 	}
-	for _, u := range ups {
+	for _, u := range h.upstreams() {
 		u.mu.Lock()
 		in := u.instances[client]
 		delete(u.instances, client)
@@ -494,17 +507,7 @@ func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) 
 		return h.askStateless(r, one, method, params)
 	}
 	defer func() { in.leave(one, failed) }()
-	ctx := one.mark(r.Context())
-	if t := u.server.Timeout; t > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, t, in.fail("upstream_timeout", "did not answer within %v", t))
-		defer cancel()
-	}
-	c, err := in.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m, err := in.call(ctx, c, r, method, params)
+	m, err := in.call(one.mark(r.Context()), r, method, params)
 	if err != nil {
 		return nil, err
 	}
@@ -512,8 +515,18 @@ func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) 
 	return h.answer(r, m), nil
 }
 
-// call is one call in the hosted server, with progress for the client of r.
-func (in *instance) call(ctx context.Context, c hosted, r session.Request, method string, params []byte) (frame.Message, error) {
+// call is one call in the hosted server, which is started if need be, with
+// progress for the client of r.
+func (in *instance) call(ctx context.Context, r session.Request, method string, params []byte) (frame.Message, error) {
+	if t := in.up.server.Timeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t, in.fail("upstream_timeout", "did not answer within %v", t))
+		defer cancel()
+	}
+	c, err := in.ready(ctx)
+	if err != nil {
+		return frame.Message{}, err
+	}
 	var p *progress
 	if token := frame.Get(params, "_meta", "progressToken"); token != nil {
 		p = &progress{r: r, token: token}
@@ -547,17 +560,7 @@ func (h *Hub) askStateless(r session.Request, one *use, method string, params []
 		defer close(x.done)
 		defer cancel(nil)
 		defer func() { in.leave(one, x.err != nil || x.answer.Error != nil) }()
-		if t := in.up.server.Timeout; t > 0 {
-			var stop context.CancelFunc
-			ctx, stop = context.WithTimeoutCause(ctx, t, in.fail("upstream_timeout", "did not answer within %v", t))
-			defer stop()
-		}
-		c, err := in.ready(ctx)
-		if err != nil {
-			x.err = err
-			return
-		}
-		x.answer, x.err = in.call(ctx, c, r, method, params)
+		x.answer, x.err = in.call(ctx, r, method, params)
 	}
 	if !h.spawn(work) {
 		in.leave(one, true)
@@ -572,11 +575,7 @@ func (h *Hub) askStateless(r session.Request, one *use, method string, params []
 
 // answer is what r is answered with.
 func (h *Hub) answer(r session.Request, m frame.Message) []byte {
-	id := r.Message().ID
-	if m.Error != nil {
-		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}')
-	}
-	if r.Stateless() && frame.Get(m.Result, "resultType") == nil {
+	if m.Error == nil && r.Stateless() && frame.Get(m.Result, "resultType") == nil {
 		m.Result = frame.Set(m.Result, "resultType", []byte(`"complete"`))
 		if r.Message().Name() == "resources/read" {
 			// That era wants to be told how long and for whom it holds.
@@ -587,7 +586,15 @@ func (h *Hub) answer(r session.Request, m frame.Message) []byte {
 			}
 		}
 	}
-	return frame.Result(id, m.Result)
+	return passedOn(r.Message().ID, m)
+}
+
+// passedOn is the answer m, a result or an error, under another id.
+func passedOn(id []byte, m frame.Message) []byte {
+	if m.Error == nil {
+		return frame.Result(id, m.Result)
+	}
+	return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}')
 }
 
 // plain is params without what the era without sessions says in each request: a

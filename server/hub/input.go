@@ -97,8 +97,7 @@ func (in *instance) park(u *use) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	u.parked = true
-	close(in.changed)
-	in.changed = make(chan struct{})
+	in.ringLocked()
 }
 
 // unpark has a call go on as r, when its turn has come: it may ask once more.
@@ -110,12 +109,8 @@ func (in *instance) unpark(r session.Request, u *use) error {
 			in.mu.Unlock()
 			return nil
 		}
-		changed := in.changed
-		in.mu.Unlock()
-		select {
-		case <-changed:
-		case <-r.Context().Done():
-			return context.Cause(r.Context())
+		if err := in.awaitUnlock(r.Context()); err != nil {
+			return err
 		}
 	}
 }

@@ -118,15 +118,32 @@ func (in *instance) enter(r session.Request) (*use, error) {
 			in.mu.Unlock()
 			return u, nil
 		}
-		changed := in.changed
-		in.mu.Unlock()
-		select {
-		case <-changed:
-		case <-r.Context().Done():
-			return nil, context.Cause(r.Context())
+		if err := in.awaitUnlock(r.Context()); err != nil {
+			return nil, err
 		}
 	}
 }
+
+// awaitUnlock frees mu and waits until something changes in who is active.
+func (in *instance) awaitUnlock(ctx context.Context) error {
+	changed := in.changed
+	in.mu.Unlock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ringLocked tells those who wait for that.
+func (in *instance) ringLocked() {
+	close(in.changed)
+	in.changed = make(chan struct{})
+}
+
+// stoppedLocked notes that no session is there, and that nothing failed.
+func (in *instance) stoppedLocked() { in.state, in.conn, in.child = stateStopped, nil, nil }
 
 // mayJoinLocked reports whether it would still be certain, with r in flight as
 // well, whom a question is for: which client in the era with a handshake, and
@@ -147,8 +164,7 @@ func (in *instance) leave(u *use, failed bool) {
 	if failed {
 		in.errs++
 	}
-	close(in.changed)
-	in.changed = make(chan struct{})
+	in.ringLocked()
 	in.restLocked()
 }
 
@@ -177,7 +193,7 @@ func (in *instance) endIdle() {
 		in.mu.Unlock()
 		return
 	}
-	in.state, in.conn, in.child = stateStopped, nil, nil
+	in.stoppedLocked()
 	in.mu.Unlock()
 	in.log.Info("ending a hosted server that nobody uses")
 	c.stop(in.up.hub.ctx)
@@ -363,7 +379,7 @@ func (in *instance) watch(c hosted, since time.Time, noted chan<- struct{}) {
 	switch lived := time.Since(since); {
 	case in.conn != c || in.over:
 	case errors.Is(err, errForgotten):
-		in.state, in.conn, in.child = stateStopped, nil, nil
+		in.stoppedLocked()
 		if lived > steady {
 			in.startLocked()
 		}
@@ -383,7 +399,7 @@ func (in *instance) renew(ctx context.Context, c hosted, why error) (hosted, err
 	if in.conn != c {
 		noted = nil
 	} else if errors.Is(why, errForgotten) {
-		in.state, in.conn, in.child = stateStopped, nil, nil
+		in.stoppedLocked()
 		noted = nil
 	}
 	in.mu.Unlock()
@@ -406,14 +422,13 @@ func (in *instance) end(ctx context.Context) {
 	c := in.conn
 	starting := in.started
 	if in.state != stateStarting {
-		in.state, in.conn, in.child = stateStopped, nil, nil
+		in.stoppedLocked()
 		starting = nil
 	}
 	if in.idle != nil {
 		in.idle.Stop()
 	}
-	close(in.changed)
-	in.changed = make(chan struct{})
+	in.ringLocked()
 	in.mu.Unlock()
 	if c != nil {
 		c.stop(ctx)
@@ -491,13 +506,10 @@ func (in *instance) asked(ctx context.Context, m frame.Message) []byte {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	answer, err := r.Ask(ask, m.Name(), m.Params)
-	switch {
-	case err != nil:
+	if err != nil {
 		return no(frame.CodeInternal, err.Error())
-	case answer.Error != nil:
-		return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), m.ID...), `,"error":`...), answer.Error...), '}')
 	}
-	return frame.Result(m.ID, answer.Result)
+	return passedOn(m.ID, answer)
 }
 
 // whileAsked is how long a question to r's client stands: as long as the call

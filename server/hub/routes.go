@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/yosida95/uritemplate/v3"
 
@@ -20,6 +23,26 @@ type routes struct {
 	resources map[string]*upstream
 	templates []template
 	clashes   []string // resources that several offer
+
+	// fingerprint sums up the lists, once: each newcomer is told it.
+	fingerprint func() string
+}
+
+func (r *routes) sum() string {
+	sum := sha256.New()
+	for i, k := range kinds {
+		fmt.Fprintf(sum, "%s %d\n", k.member, len(r.lists[i]))
+		for _, raw := range r.lists[i] {
+			fmt.Fprintf(sum, "%d %s\n", len(raw), raw)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func newRoutes() *routes {
+	r := &routes{tools: map[string]target{}, prompts: map[string]target{}, resources: map[string]*upstream{}}
+	r.fingerprint = sync.OnceValue(r.sum)
+	return r
 }
 
 type target struct {
@@ -103,7 +126,7 @@ func mayOffer(m frame.Message) func(*upstream) bool {
 func (h *Hub) reroute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := &routes{tools: map[string]target{}, prompts: map[string]target{}, resources: map[string]*upstream{}}
+	r := newRoutes()
 	for _, name := range slices.Sorted(maps.Keys(h.ups)) {
 		u := h.ups[name]
 		u.mu.Lock()

@@ -1,9 +1,6 @@
 package hub
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -96,25 +93,12 @@ func (h *Hub) Trouble() (problems []config.Problem, clashes []string, err error)
 
 // Counts is how many tools, resources and prompts are offered.
 func (h *Hub) Counts() (tools, resources, prompts int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.routes.lists[0]), len(h.routes.lists[2]), len(h.routes.lists[1])
+	lists := h.current().lists
+	return len(lists[0]), len(lists[2]), len(lists[1])
 }
 
 // Fingerprint changes when anything that is offered does.
-func (h *Hub) Fingerprint() string {
-	h.mu.Lock()
-	r := h.routes
-	h.mu.Unlock()
-	sum := sha256.New()
-	for i, k := range kinds {
-		fmt.Fprintf(sum, "%s %d\n", k.member, len(r.lists[i]))
-		for _, raw := range r.lists[i] {
-			fmt.Fprintf(sum, "%d %s\n", len(raw), raw)
-		}
-	}
-	return hex.EncodeToString(sum.Sum(nil))
-}
+func (h *Hub) Fingerprint() string { return h.current().fingerprint() }
 
 // Restart ends a server's processes and has them started at once.
 func (h *Hub) Restart(name string) bool {

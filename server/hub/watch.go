@@ -145,13 +145,16 @@ func (h *Hub) tellUpstream(u *upstream, client, method, uri string) {
 		defer cancel()
 		c, err := in.ready(ctx)
 		if err == nil {
-			_, err = c.call(ctx, method, append(append([]byte(`{"uri":`), frame.Quote(uri)...), '}'), nil)
+			_, err = c.call(ctx, method, param("uri", uri), nil)
 		}
 		if err != nil {
 			in.log.Warn("a hosted server cannot be told who watches", "method", method, "err", err)
 		}
 	})
 }
+
+// param is the params of a request that takes one text.
+func param(name, value string) []byte { return frame.Set([]byte("{}"), name, frame.Quote(value)) }
 
 func (in *instance) isUp() bool {
 	in.mu.Lock()
@@ -173,14 +176,8 @@ func (h *Hub) setLevel(client, level string) {
 	if h.watches.level() == before {
 		return
 	}
-	h.mu.Lock()
-	ups := slices.Collect(maps.Values(h.ups))
-	h.mu.Unlock()
-	for _, u := range ups {
-		u.mu.Lock()
-		all := slices.Collect(maps.Values(u.instances))
-		u.mu.Unlock()
-		for _, in := range all {
+	for _, u := range h.upstreams() {
+		for _, in := range u.all() {
 			if in.isUp() {
 				h.spawn(in.remember)
 			}
@@ -200,7 +197,7 @@ func (in *instance) remember() {
 	ctx, cancel := context.WithTimeout(in.ctx, startTimeout)
 	defer cancel()
 	if level := h.watches.level(); level != "" && frame.Get(caps, "logging") != nil {
-		if _, err := c.call(ctx, "logging/setLevel", append(append([]byte(`{"level":`), frame.Quote(level)...), '}'), nil); err != nil {
+		if _, err := c.call(ctx, "logging/setLevel", param("level", level), nil); err != nil {
 			in.log.Warn("a hosted server cannot be told how much to log", "err", err)
 		}
 	}
@@ -208,7 +205,7 @@ func (in *instance) remember() {
 		if h.current().resource(uri) != in.up {
 			continue
 		}
-		if _, err := c.call(ctx, "resources/subscribe", append(append([]byte(`{"uri":`), frame.Quote(uri)...), '}'), nil); err != nil {
+		if _, err := c.call(ctx, "resources/subscribe", param("uri", uri), nil); err != nil {
 			in.log.Warn("a hosted server cannot be told who watches", "uri", uri, "err", err)
 		}
 	}
