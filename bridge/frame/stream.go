@@ -100,6 +100,15 @@ func (r *Reader) Keep(line []byte) []byte {
 	return line
 }
 
+// Own makes line, the one that Next returned last, the caller's for good, at the
+// least cost: a small one is copied, a large one kept in its buffer.
+func (r *Reader) Own(line []byte) []byte {
+	if len(line) < largeLine {
+		return bytes.Clone(line)
+	}
+	return r.Keep(line)
+}
+
 // Complete reports whether the line returned last was ended by a newline. A
 // line that was not may be the torn half of a longer one.
 func (r *Reader) Complete() bool { return r.full }

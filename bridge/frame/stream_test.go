@@ -371,10 +371,14 @@ func TestReaderReusesLargeBuffers(t *testing.T) {
 		}
 		bases[&got[0]] = true
 		if i == 4 {
-			kept = r.Keep(got)
+			kept = r.Own(got)
 		}
-		if got, err := r.Next(); err != nil || string(got) != "{}" {
-			t.Fatalf("behind line %d: %q %v", i, got, err)
+		small, err := r.Next()
+		if err != nil || string(small) != "{}" {
+			t.Fatalf("behind line %d: %q %v", i, small, err)
+		}
+		if mine := r.Own(small); &mine[0] == &small[0] || string(mine) != "{}" {
+			t.Error("a small line is not copied")
 		}
 	}
 	if string(kept) != line(4) {

@@ -221,12 +221,7 @@ func (c *conn) read(r *frame.Reader) {
 			end = err
 			continue
 		}
-		if len(line) < keptLine {
-			line = append([]byte(nil), line...)
-		} else {
-			line = r.Keep(line)
-		}
-		m, err := frame.Parse(line)
+		m, err := frame.Parse(r.Own(line))
 		switch {
 		case errors.As(err, &bad):
 			c.strange(bad)
@@ -248,6 +243,3 @@ func (c *conn) read(r *frame.Reader) {
 	}
 	close(c.done)
 }
-
-// keptLine is from where on a line is kept in the buffer it was read into.
-const keptLine = 64 << 10

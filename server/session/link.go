@@ -316,7 +316,7 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 		// read it is not what was meant.
 		return false, io.ErrUnexpectedEOF
 	}
-	m, err := frame.Parse(clone(line))
+	m, err := frame.Parse(l.r.Own(line))
 	switch {
 	case err != nil:
 		return false, err
