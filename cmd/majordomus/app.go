@@ -280,6 +280,20 @@ func (a *app) anyway(c *checkout.Checkout, log *slog.Logger, opener func(lease.C
 	return a.openWith(c, checkout.DefaultPolicy(), log, opener)
 }
 
+// existing opens the state folder that a server of the checkout has left, for
+// words that look at it; none is what they say where there is no such folder.
+func (a *app) existing(none string) (place, error) {
+	c, err := a.checkout()
+	if err != nil {
+		return place{}, err
+	}
+	p, err := a.anyway(c, a.logger(), lease.OpenExisting)
+	if errors.Is(err, fs.ErrNotExist) {
+		return place{}, &exitError{exitNo, errors.New(none)}
+	}
+	return p, err
+}
+
 // here is open for the checkout that the words mean.
 func (a *app) here(log *slog.Logger, opener func(lease.Config) (*lease.Folder, error)) (place, error) {
 	c, err := a.checkout()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,13 +31,6 @@ func (a *app) entries(c *checkout.Checkout) (*config.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Servers = slices.DeleteFunc(f.Servers, func(s config.Server) bool {
-		itself := s.HostsItself(0)
-		if itself {
-			f.Problems = append(f.Problems, config.Problem{Line: s.Line, Key: "mcpServers." + s.Name, Reason: "would host this server in itself"})
-		}
-		return itself
-	})
 	if len(f.Servers) == 0 {
 		return f, nil
 	}
@@ -60,12 +52,9 @@ func trusted(c *checkout.Checkout) (config.Trust, error) {
 	if err != nil {
 		return config.Trust{}, err
 	}
-	t, ok, err := l.Lookup(c.ID)
+	t, _, err := l.Lookup(c.ID)
 	if err != nil {
 		return config.Trust{}, fmt.Errorf("reading what is trusted: %w", err)
-	}
-	if !ok {
-		return config.Trust{}, nil
 	}
 	return t, nil
 }
@@ -105,9 +94,6 @@ func (a *app) resolve(c *checkout.Checkout, s config.Server) (config.Server, []s
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		pairs = append(pairs, key+"="+env[key])
-	}
-	if s.Command == "" && s.URL == "" {
-		return s, nil, errors.New("names neither a command nor a url")
 	}
 	return s, pairs, nil
 }

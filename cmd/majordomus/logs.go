@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"majordomus/lease"
 	"majordomus/lease/launch"
 )
 
@@ -24,14 +23,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Short: "Show the log of this checkout's server",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.checkout()
-			if err != nil {
-				return err
-			}
-			p, err := a.anyway(c, a.logger(), lease.OpenExisting)
-			if errors.Is(err, fs.ErrNotExist) {
-				return &exitError{exitNo, errors.New("no server has run in this checkout")}
-			}
+			p, err := a.existing("no server has run in this checkout")
 			if err != nil {
 				return err
 			}
@@ -39,9 +31,13 @@ func (a *app) logsCommand() *cobra.Command {
 			return a.logs(cmd.Context(), p.folder.LogPath(launch.LogName), lines, follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written from now on")
-	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many of the last `lines`; 0 all")
+	logFlags(cmd, &lines, &follow)
 	return cmd
+}
+
+func logFlags(cmd *cobra.Command, lines *int, follow *bool) {
+	cmd.Flags().BoolVarP(follow, "follow", "f", false, "go on with what is written from now on")
+	cmd.Flags().IntVarP(lines, "lines", "n", *lines, "how many of the last `lines`; 0 all")
 }
 
 // logs copies the last lines of the file at path, then, when asked, what is

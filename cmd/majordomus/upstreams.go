@@ -37,25 +37,19 @@ func (a *app) upstreamListCommand() *cobra.Command {
 
 // askServer asks the server that serves this checkout now, and starts none.
 func (a *app) askServer(ctx context.Context, method, path string, body, result any) error {
-	c, err := a.checkout()
+	const none = "no server runs in this checkout"
+	p, err := a.existing(none)
 	if err != nil {
 		return err
 	}
-	p, err := a.anyway(c, a.logger(), lease.OpenExisting)
 	defer p.close()
-	if errors.Is(err, fs.ErrNotExist) {
-		return &exitError{exitNo, errors.New("no server runs in this checkout")}
-	}
-	if err != nil {
-		return err
-	}
 	f := p.folder.Read()
 	if f.State != lease.Present || f.Document.URL == nil {
-		return &exitError{exitNo, errors.New("no server runs in this checkout")}
+		return &exitError{exitNo, errors.New(none)}
 	}
 	if reply := p.folder.ProbePatiently(ctx, f.Document); reply.Outcome != lease.Ours {
 		if reply.Outcome == lease.Refused {
-			return &exitError{exitNo, errors.New("no server runs in this checkout")}
+			return &exitError{exitNo, errors.New(none)}
 		}
 		return fmt.Errorf("asking the server at %s: %w", address(f.Document), reply.Err)
 	}
@@ -166,19 +160,12 @@ func (a *app) upstreamLogsCommand() *cobra.Command {
 		Short: "Show what a hosted server wrote to its standard error",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.checkout()
-			if err != nil {
-				return err
-			}
-			p, err := a.anyway(c, a.logger(), lease.OpenExisting)
-			if errors.Is(err, fs.ErrNotExist) {
-				return &exitError{exitNo, errors.New("no server has run in this checkout")}
-			}
+			p, err := a.existing("no server has run in this checkout")
 			if err != nil {
 				return err
 			}
 			defer p.close()
-			file, err := config.Read(c.ServersFile)
+			file, err := config.Read(p.ServersFile)
 			if err != nil {
 				return err
 			}
@@ -188,13 +175,12 @@ func (a *app) upstreamLogsCommand() *cobra.Command {
 				for _, s := range file.Servers {
 					names = append(names, s.Name)
 				}
-				return fmt.Errorf("no server %q is in %s; there are: %s", args[0], c.ServersFile, orDash(strings.Join(names, ", ")))
+				return fmt.Errorf("no server %q is in %s; there are: %s", args[0], p.ServersFile, orDash(strings.Join(names, ", ")))
 			}
 			return a.logs(cmd.Context(), p.folder.LogPath(hub.LogName(args[0])), lines, follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written from now on")
-	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many of the last `lines`; 0 all")
+	logFlags(cmd, &lines, &follow)
 	return cmd
 }
 
