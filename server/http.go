@@ -203,7 +203,7 @@ func (s *Server) serveKey(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, "key_unreadable", "the key cannot be read, so the old one goes on: "+plain(err))
 		return
 	}
-	s.key.Store(&key)
+	s.key.Store(key)
 	s.log.Info("the key was read again")
 	answer(w, http.StatusOK, map[string]bool{"read": true})
 }

@@ -148,7 +148,7 @@ func (s *Server) guard() error {
 	s.url = address(addr)
 	switch key, err := s.readKey(); {
 	case err == nil:
-		s.key.Store(&key)
+		s.key.Store(key)
 	case !s.cfg.NoAuth:
 		return err
 	}
@@ -168,7 +168,7 @@ func (s *Server) currentKey() *secret {
 	if err != nil || had != nil && had.text == text {
 		return had
 	}
-	key := &secret{text, sha256.Sum256([]byte(text))}
+	key := newSecret(text)
 	if !s.key.CompareAndSwap(had, key) {
 		return s.key.Load()
 	}
@@ -176,15 +176,15 @@ func (s *Server) currentKey() *secret {
 	return key
 }
 
-func (s *Server) readKey() (secret, error) {
+func (s *Server) readKey() (*secret, error) {
 	if s.cfg.Folder == nil {
-		return secret{}, errors.New("there is no state folder to keep a key in")
+		return nil, errors.New("there is no state folder to keep a key in")
 	}
 	text, err := s.cfg.Folder.Key()
 	if err != nil {
-		return secret{}, err
+		return nil, err
 	}
-	return secret{text, sha256.Sum256([]byte(text))}, nil
+	return newSecret(text), nil
 }
 
 // ServeStream serves one client on rw, without HTTP and without a key, until
@@ -222,6 +222,8 @@ type secret struct {
 	text string
 	sum  [sha256.Size]byte
 }
+
+func newSecret(text string) *secret { return &secret{text, sha256.Sum256([]byte(text))} }
 
 // bell wakes whoever waits for the next change, and costs little while nobody
 // does.
