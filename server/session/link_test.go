@@ -305,9 +305,13 @@ func TestSlowReaderLosesItsLinkAlone(t *testing.T) {
 	other.exchange(`2`, toolCall(stateless, `2`, "echo", "", ""))
 }
 
-// Time is given to each piece of an answer: a large one may take longer than
-// one write may stand, as long as it is being read.
-func TestSteadyReaderKeepsItsLink(t *testing.T) {
+// steadySize is what a steady reader reads: the sending socket holds some of it.
+const steadySize = 14 << 20
+
+// steady is a house that gives a write little time, and a connection to it that
+// holds little.
+func steady(t *testing.T) (*house, net.Conn) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("moves 14 MB in small steps")
 	}
@@ -316,21 +320,37 @@ func TestSteadyReaderKeepsItsLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	conn.(*net.TCPConn).SetReadBuffer(64 << 10) // ignore error: then more is held
-	fmt.Fprintf(conn, "GET /mcp HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", session.Protocol)
-	const size = 14 << 20                                                                              // sockets hold a good deal of it
-	go fmt.Fprintln(conn, toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", size)+`"`, "")) // ends with the connection
+	return h, conn
+}
+
+// readSteadily reads steadySize in small steps, and returns the first of them.
+func readSteadily(t *testing.T, conn net.Conn) (first string) {
+	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	b := make([]byte, 64<<10)
-	for read := 0; read < size; {
+	for read := 0; read < steadySize; {
 		<-tick.C
-		n, err := io.ReadAtLeast(conn, b, min(len(b), max(1, size-read)))
+		n, err := io.ReadAtLeast(conn, b, min(len(b), max(1, steadySize-read)))
+		if read == 0 {
+			first = string(b[:n])
+		}
 		if read += n; err != nil {
-			t.Fatalf("the link ended after %d bytes: %v", read, err)
+			t.Fatalf("the connection ended after %d bytes: %v; it began %.200s", read, err, first)
 		}
 	}
+	return first
+}
+
+// Time is given to each piece of an answer: a large one may take longer than
+// one write may stand, as long as it is being read.
+func TestSteadyReaderKeepsItsLink(t *testing.T) {
+	_, conn := steady(t)
+	fmt.Fprintf(conn, "GET /mcp HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", session.Protocol)
+	go fmt.Fprintln(conn, toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", steadySize)+`"`, "")) // ends with the connection
+	readSteadily(t, conn)
 }
 
 func listen(id, filter string) string {

@@ -3,8 +3,6 @@ package session_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -149,19 +147,9 @@ func TestTheOlderStreamTakesOver(t *testing.T) {
 
 // Each piece of an event has a time of its own, as on a link.
 func TestSteadyReaderKeepsItsStream(t *testing.T) {
-	if testing.Short() {
-		t.Skip("moves 14 MB in small steps")
-	}
-	h := settle(t, func(c *session.Config) { c.WriteStall = 1500 * time.Millisecond })
-	conn, err := net.Dial("tcp", h.http.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.(*net.TCPConn).SetReadBuffer(64 << 10) // ignore error: then more is held
-	const size = 14 << 20                       // the sending socket holds some of it
+	h, conn := steady(t)
 	// Progress makes the answer a stream.
-	message := toolCall(stateless, `1`, "progress echo", `"s":"`+strings.Repeat("x", size)+`"`, `"progressToken":1`)
+	message := toolCall(stateless, `1`, "progress echo", `"s":"`+strings.Repeat("x", steadySize)+`"`, `"progressToken":1`)
 	h.mcp.AddTool(mcp.NewTool("progress echo"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if err := session.Progress(ctx, 1, 2, ""); err != nil {
 			return nil, err
@@ -170,17 +158,7 @@ func TestSteadyReaderKeepsItsStream(t *testing.T) {
 	})
 	go fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nMcp-Protocol-Version: %s\r\nMcp-Method: tools/call\r\nMcp-Name: progress echo\r\nContent-Length: %d\r\n\r\n%s",
 		stateless, len(message), message) // ends with the connection
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	b := make([]byte, 64<<10)
-	for read := 0; read < size; {
-		<-tick.C
-		n, err := io.ReadAtLeast(conn, b, min(len(b), max(1, size-read)))
-		if read == 0 && !strings.Contains(string(b[:n]), "text/event-stream") {
-			t.Fatalf("%.200s", b[:n])
-		}
-		if read += n; err != nil {
-			t.Fatalf("the stream ended after %d bytes: %v", read, err)
-		}
+	if first := readSteadily(t, conn); !strings.Contains(first, "text/event-stream") {
+		t.Fatalf("%.200s", first)
 	}
 }
