@@ -543,16 +543,20 @@ func TestBounds(t *testing.T) {
 	for range 129 {
 		ids = append(ids, one.send("tools/call", `{"name":"good__echo","arguments":{"do":"wait","for":"2s"}}`))
 	}
-	if m := one.answer(ids[128]); !strings.Contains(string(m.Error), "too_many_calls") {
-		t.Errorf("one more was answered %s", m.Raw)
-	}
 	if got := text(two.call("good__echo", `"a":1`)); got != `{"a":1}` {
 		t.Errorf("another client: %s", got)
 	}
-	for _, id := range ids[:128] {
-		if m := one.answer(id); m.Error != nil {
+	refused := 0
+	for _, id := range ids { // they may overtake each other on their way
+		switch m := one.answer(id); {
+		case strings.Contains(string(m.Error), "too_many_calls"):
+			refused++
+		case m.Error != nil:
 			t.Errorf("answered %s", m.Raw)
 		}
+	}
+	if refused != 1 {
+		t.Errorf("of one too many, %d were refused", refused)
 	}
 	if got := text(one.call("good__echo", `"a":1`)); got != `{"a":1}` {
 		t.Errorf("afterwards: %s", got)

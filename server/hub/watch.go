@@ -92,22 +92,6 @@ func (h *Hub) watching(r session.Request) (answer []byte, handled bool) {
 	switch m.Name() {
 	case "logging/setLevel":
 		h.setLevel(r.Session(), textAt(m.Params, "level"))
-	case "subscriptions/listen":
-		// ignore error: whoever answers the request says what is wrong with it
-		_ = frame.Elements(frame.Get(m.Params, "notifications", "resourceSubscriptions"), func(raw []byte) bool {
-			uri, ok := frame.Text(raw)
-			if u := h.current().resource(uri); ok && u != nil {
-				who := r.Session() + " " + string(m.ID)
-				h.watches.add(uri, who)
-				h.tellUpstream(u, r.Session(), "resources/subscribe", uri)
-				context.AfterFunc(r.Context(), func() {
-					if h.watches.remove(uri, who) {
-						h.tellUpstream(u, r.Session(), "resources/unsubscribe", uri)
-					}
-				})
-			}
-			return true
-		})
 	case "resources/subscribe", "resources/unsubscribe":
 		u, params := h.locate(r)
 		if u == nil {
@@ -132,6 +116,26 @@ func (h *Hub) watching(r session.Request) (answer []byte, handled bool) {
 		return answer, true
 	}
 	return nil, false
+}
+
+// Listening is session.Router's.
+func (h *Hub) Listening(r session.Request) {
+	m := r.Message()
+	// ignore error: whoever acknowledged the listen has read the list
+	_ = frame.Elements(frame.Get(m.Params, "notifications", "resourceSubscriptions"), func(raw []byte) bool {
+		uri, ok := frame.Text(raw)
+		if u := h.current().resource(uri); ok && u != nil {
+			who := r.Session() + " " + string(m.ID)
+			h.watches.add(uri, who)
+			h.tellUpstream(u, r.Session(), "resources/subscribe", uri)
+			context.AfterFunc(r.Context(), func() {
+				if h.watches.remove(uri, who) {
+					h.tellUpstream(u, r.Session(), "resources/unsubscribe", uri)
+				}
+			})
+		}
+		return true
+	})
 }
 
 // tellUpstream has a hosted server watch a resource, or not, in its own time.

@@ -227,6 +227,9 @@ func (c *call) note(n mcp.JSONRPCNotification) {
 	c.emit(b) // ignore error: a broken stream ends its session
 	if n.Method == mcp.MethodNotificationSubscriptionsAcknowledged {
 		c.told.start()
+		if h := c.core.cfg.Hosted; h != nil {
+			h.Listening(Request{c})
+		}
 	}
 }
 

@@ -455,8 +455,9 @@ type router struct {
 	harmless bool
 }
 
-func (r *router) Ready(id string)      { r.note("ready", id) }
-func (r *router) Harmless(string) bool { return r.harmless }
+func (r *router) Ready(id string)           { r.note("ready", id) }
+func (r *router) Listening(session.Request) {}
+func (r *router) Harmless(string) bool      { return r.harmless }
 
 func (r *router) Left(id string) { r.note("left", id) }
 

@@ -23,6 +23,11 @@ type Router interface {
 	// prompts, resources or resourceTemplates. The same rule holds.
 	List(r Request, kind string) [][]byte
 
+	// Listening is told of a listen once it was acknowledged: what changes from
+	// then on reaches its client, and what a hosted server were told before
+	// could be answered too early. It must not block.
+	Listening(r Request)
+
 	// Harmless reports whether a tool says of itself that a call may run twice.
 	Harmless(tool string) bool
 

@@ -34,6 +34,7 @@ func (h hosted) Route(r session.Request) ([]byte, bool) {
 
 func (hosted) List(session.Request, string) [][]byte { return nil }
 func (hosted) Ready(string)                          {}
+func (hosted) Listening(session.Request)             {}
 func (hosted) Harmless(string) bool                  { return true }
 func (hosted) Left(string)                           {}
 
