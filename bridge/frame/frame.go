@@ -328,6 +328,39 @@ func Set(object []byte, key string, value []byte) []byte {
 	return append(out, object[last:]...)
 }
 
+// Drop returns object without the members whose keys it is told to drop, and
+// every other byte as it was, but for the commas that it takes. Where object is
+// no JSON object it comes back unchanged. object itself is never written to.
+func Drop(object []byte, drop func(key string) bool) []byte {
+	out := make([]byte, 0, len(object))
+	from, kept, dropped, after := 0, 0, 0, false
+	ok := members(object, func(key []byte, at, _, to int) bool {
+		if kept+dropped == 0 {
+			out = append(out, object[:at]...)
+			from = at
+		}
+		if drop(string(key)) {
+			dropped++
+			from, after = to, true
+			return true
+		}
+		if after { // what stands between belongs to what was dropped
+			from = at
+			if kept > 0 {
+				out = append(out, ',')
+			}
+		}
+		out = append(out, object[from:to]...)
+		kept++
+		from, after = to, false
+		return true
+	})
+	if !ok || dropped == 0 {
+		return object
+	}
+	return append(out, object[from:]...)
+}
+
 // Result is the line that answers the request id with a raw result.
 func Result(id, result []byte) []byte {
 	out := make([]byte, 0, len(id)+len(result)+40)

@@ -189,6 +189,28 @@ func TestSetAndAppendTo(t *testing.T) {
 	}
 }
 
+func TestDrop(t *testing.T) {
+	for _, c := range []struct{ object, want string }{
+		{`{"x":1}`, `{}`},
+		{` { "x" : 1 } `, ` {  } `},
+		{`{"x":1,"xx":[2],"x\u0078x":{}}`, `{}`},
+		{`{"x":1, "a":2}`, `{"a":2}`},
+		{`{ "a" : 1.50 , "x":{"a":1} , "b" : 2 }`, `{ "a" : 1.50,"b" : 2 }`},
+		{`{"a":1 , "b":2 , "x":3 }`, `{"a":1 , "b":2 }`},
+		{`{"x":1,"a":"x,}","x":2,"x":3}`, `{"a":"x,}"}`},
+		{`{"a": 1}`, `{"a": 1}`},
+		{`{ }`, `{ }`},
+		{`[{"x":1}]`, `[{"x":1}]`},
+		{`{"x":1,"a"`, `{"x":1,"a"`},
+	} {
+		before := []byte(c.object)
+		got := Drop(before, func(key string) bool { return strings.HasPrefix(key, "x") })
+		if string(got) != c.want || string(before) != c.object {
+			t.Errorf("Drop(%s) = %s, want %s", c.object, got, c.want)
+		}
+	}
+}
+
 func TestBuilders(t *testing.T) {
 	for got, want := range map[string]string{
 		string(Result([]byte(`"a"`), []byte(`{}`))):                `{"jsonrpc":"2.0","id":"a","result":{}}`,

@@ -16,6 +16,7 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -601,21 +602,12 @@ func passedOn(id []byte, m frame.Message) []byte {
 // server that shook hands has been told.
 func plain(params []byte) []byte {
 	meta := frame.Get(params, "_meta")
-	if meta == nil {
+	kept := frame.Drop(meta, func(key string) bool { return strings.HasPrefix(key, "io.modelcontextprotocol/") })
+	switch {
+	case len(kept) == len(meta):
 		return params
-	}
-	kept := []byte("{}")
-	dropped := false
-	err := frame.Members(meta, func(key string, raw []byte) bool {
-		if strings.HasPrefix(key, "io.modelcontextprotocol/") {
-			dropped = true
-		} else {
-			kept = frame.Set(kept, key, raw)
-		}
-		return true
-	})
-	if err != nil || !dropped {
-		return params
+	case len(bytes.Trim(kept, "{} \t\r\n")) == 0:
+		return frame.Drop(params, func(key string) bool { return key == "_meta" })
 	}
 	return frame.Set(params, "_meta", kept)
 }

@@ -402,6 +402,23 @@ func TestAnswersInTheClientsEra(t *testing.T) {
 	}
 }
 
+// What a request of the era without sessions says of its client is not for a
+// server that shook hands: all else of it passes, and no empty shell is left.
+func TestWhatARequestSaysOfItsClient(t *testing.T) {
+	h := settle(t, "good")
+	c := h.stateless()
+	for meta, want := range map[string]string{
+		statelessMeta: `{"name":"echo", "arguments":{"do":"params","n": 1e2}}`,
+		strings.Replace(statelessMeta, `{`, `{ "own":0.10 , `, 1):   `{"name":"echo", "arguments":{"do":"params","n": 1e2},"_meta":{ "own":0.10}}`,
+		strings.TrimSuffix(statelessMeta, `}`) + `, "own": [ 1 ] }`: `{"name":"echo", "arguments":{"do":"params","n": 1e2},"_meta":{"own": [ 1 ] }}`,
+	} {
+		m := c.ask("tools/call", `{"name":"good__echo", "arguments":{"do":"params","n": 1e2},`+meta+`}`)
+		if got := string(frame.Get(m.Result, "structuredContent")); got != want {
+			t.Errorf("it was asked %s, want %s", got, want)
+		}
+	}
+}
+
 // A client of the era without sessions is not asked: its call is answered with
 // the question, and sent again with the answer.
 func TestInputRequired(t *testing.T) {
