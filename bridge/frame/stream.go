@@ -72,12 +72,15 @@ func (r *Reader) Next() ([]byte, error) {
 				r.at += len(mark)
 			}
 		}
-		line = bytes.TrimRight(line, "\r")
+		// One return belongs to the line's end. More of them count as any other
+		// space does, or it would matter in which pieces the line came.
+		line = bytes.TrimSuffix(line, []byte("\r"))
 		if int64(len(line)) > r.limit {
 			r.capped = finder{}
 			r.capped.write(line)
 			return nil, r.tooLong()
 		}
+		line = bytes.TrimRight(line, "\r")
 		if space(line, 0) < len(line) {
 			return line, nil
 		}

@@ -322,6 +322,7 @@ func (short) Write(p []byte) (int, error) { return 1, nil }
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("\ufeff{\"id\":1}\r\n\n x\n"), uint8(1), uint16(40))
 	f.Add([]byte("{\"id\":1,\"p\":\"0123456789012345678901234567890123456789\"}\nab"), uint8(3), uint16(20))
+	f.Add([]byte(strings.Repeat("\r", 16)), uint8(7), uint16(10))
 	f.Fuzz(func(t *testing.T, in []byte, size uint8, limit uint16) {
 		r := NewReader(&chunks{append([]byte(nil), in...), int(size) + 1}, int64(limit)+1)
 		lines, end := drain(t, r)
@@ -333,8 +334,10 @@ func FuzzReader(f *testing.F) {
 			if i == 0 {
 				line = bytes.TrimPrefix(line, []byte("\ufeff"))
 			}
+			line = bytes.TrimSuffix(line, []byte("\r"))
+			long := len(line) > int(limit)+1
 			line = bytes.TrimRight(line, "\r")
-			if len(line) > int(limit)+1 {
+			if long {
 				want = append(want, "long")
 			} else if space(line, 0) < len(line) {
 				want = append(want, string(line))
