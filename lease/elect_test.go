@@ -429,7 +429,7 @@ func TestRun(t *testing.T) {
 		file := f.Read()
 		changes := func(after time.Duration) bool {
 			t.Helper()
-			time.Sleep(after)
+			time.Sleep(after) // in the time of the bubble, here and below
 			synctest.Wait()
 			now := f.Read()
 			changed := !now.same(file)
@@ -524,10 +524,20 @@ func TestPublishLooksUnderTheLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	published := make(chan error)
+	published := make(chan error, 1)
 	go func() { published <- tenure.Publish("http://127.0.0.1:1") }()
+	// Once its file is there it has looked, and writes what it wants to put
+	// there. A file tells nobody, so it is asked for.
+	again, late := time.NewTicker(time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
 	for !exists(t, filepath.Join(f.path, tempName(tenure.Token()))) {
-		time.Sleep(time.Millisecond) // it has looked, and writes what it wants to put there
+		select {
+		case <-again.C:
+		case err := <-published:
+			t.Fatalf("published before it could have the lock: %v", err)
+		case <-late:
+			t.Fatal("it writes nothing")
+		}
 	}
 	other := plantDocument(t, f, nil)
 	unlock()

@@ -251,6 +251,7 @@ func TestLockFileDeletedWhileWritersRun(t *testing.T) {
 		ps = append(ps, start(t, c.Root, "churn", "patient"))
 	}
 	deleted := 0
+	// For a while, and with pauses in which it comes back.
 	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		if os.Remove(filepath.Join(f.path, lockName)) == nil {
 			deleted++
@@ -334,7 +335,7 @@ func TestNoTwoTenuresBothHold(t *testing.T) {
 			case 2:
 				os.Remove(filepath.Join(f.path, lockName))
 			}
-			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond) // at any moment of what the others do
 		}
 	})
 	asked, owned := 0, 0

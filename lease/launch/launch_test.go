@@ -130,6 +130,7 @@ func TestAServerThatNeverServes(t *testing.T) {
 		t.Errorf("a server that never serves is reported as %v", err)
 	}
 	var pid int
+	// A shell that writes a file tells nobody; so it is asked for.
 	for end := time.Now().Add(5 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if b, err := os.ReadFile(filepath.Join(l.cfg.Root, "pid")); err == nil {
 			for _, c := range strings.TrimSpace(string(b)) {
