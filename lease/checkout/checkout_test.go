@@ -324,8 +324,12 @@ func run(t *testing.T, dir string, args ...string) {
 
 func needGit(t *testing.T) {
 	t.Helper()
+	const why = "no git here to make repositories with"
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("no git here to make repositories with")
+		if os.Getenv("MAJORDOMUS_TEST_ALL") == "1" {
+			t.Fatal("MAJORDOMUS_TEST_ALL=1, but " + why)
+		}
+		t.Skip(why)
 	}
 }
 
