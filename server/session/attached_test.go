@@ -20,6 +20,7 @@ import (
 // A client over HTTP that dies says nothing. It is not waited for as long as
 // its session is kept, and it is back with its next request.
 func TestClientsOverHTTPDepart(t *testing.T) {
+	// Every sleep is in the time of the bubble: it is time that is tried.
 	synctest.Test(t, func(t *testing.T) {
 		m := mcpserver.NewMCPServer("house", "1", mcpserver.WithToolCapabilities(true))
 		m.AddTool(mcp.NewTool("slow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {

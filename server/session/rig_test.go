@@ -135,7 +135,9 @@ func (h *house) tools() {
 	add("stubborn", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		h.began <- "stubborn"
 		<-ctx.Done()
-		time.Sleep(50 * time.Millisecond) // the time it takes to tidy up
+		// The time it takes to tidy up. Who should wait for it and does not is
+		// done by then, and is found out; who does loses nothing.
+		time.Sleep(50 * time.Millisecond)
 		h.ended <- ctx.Err()
 		return nil, ctx.Err()
 	})

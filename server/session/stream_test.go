@@ -43,7 +43,7 @@ type bubble struct {
 func newBubble(t *testing.T) *bubble {
 	m := mcpserver.NewMCPServer("house", "1", mcpserver.WithToolCapabilities(true))
 	m.AddTool(mcp.NewTool("sleep"), func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		time.Sleep(time.Duration(r.GetInt("s", 0)) * time.Second)
+		time.Sleep(time.Duration(r.GetInt("s", 0)) * time.Second) // of the bubble's
 		return text("slept")
 	})
 	b := &bubble{core: session.New(session.Config{MCP: m, SessionIdle: 1000 * time.Hour})}
