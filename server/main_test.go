@@ -386,7 +386,7 @@ func call(id, tool, args string) string {
 
 const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"tester","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// eventually waits for what is certain to come.
+// eventually waits for what is certain to come and tells nobody when it does.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); {
