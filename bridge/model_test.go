@@ -138,7 +138,7 @@ func (m *model) serve(conn net.Conn) {
 		number, id, name, method := n, string(f.ID), "", f.Name()
 		name, _ = frame.Text(frame.Get(f.Params, "name"))
 		work := func() {
-			time.Sleep(m.upTo(50 * time.Millisecond))
+			time.Sleep(m.upTo(50 * time.Millisecond)) // in a bubble, as all sleeps here: so faults meet every moment
 			if m.chance(2) {
 				die()
 				return

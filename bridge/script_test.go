@@ -278,7 +278,7 @@ func (s *script) step(line string) error {
 		return s.in.Close()
 	case "sleep":
 		d, err := time.ParseDuration(rest)
-		time.Sleep(d)
+		time.Sleep(d) // of the bubble's time, as a script says
 		return err
 	case "slow":
 		d, err := time.ParseDuration(rest)
