@@ -1,7 +1,7 @@
 // Upstream is a small MCP server on its standard streams that does what a test
 // or a benchmark of hosted servers needs, and costs little.
 //
-//	upstream [-note FILE] [-slow FILE] [-family]
+//	upstream [-note FILE] [-slow FILE] [-until FILE] [-family]
 //
 // Its tools answer with their arguments. The tool "read" says that it only
 // reads, "write" says nothing of the kind.
@@ -23,6 +23,7 @@ import (
 var (
 	note   = flag.String("note", "", "a `file` that gets a line for each process: what it is, and its number")
 	slow   = flag.String("slow", "", "a `file` that, where it is there, says how long the answer to initialize takes")
+	until  = flag.String("until", "", "a `file` that calls with a progress token wait for; they tell of progress when it is there, and answer")
 	family = flag.Bool("family", false, "start a process in the same group; neither ends by itself")
 	child  = flag.Bool("child", false, "be that process")
 )
@@ -89,12 +90,29 @@ func serve() {
 		case "tools/call":
 			arguments := frame.Get(m.Params, "arguments")
 			result = append(append([]byte(`{"content":[{"type":"text","text":`), frame.Quote(string(arguments))...), `}]}`...)
+			if token := frame.Get(m.Params, "_meta", "progressToken"); *until != "" && token != nil {
+				lines := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`+"\n%s\n", token, frame.Result(m.ID, result))
+				go late(lines) // ends with the process
+				continue
+			}
 		default:
 			result = []byte("{}")
 		}
 		if _, err := os.Stdout.Write(append(frame.Result(m.ID, result), '\n')); err != nil {
 			return
 		}
+	}
+}
+
+// late writes lines once the file is there. One write, so that no other comes
+// between.
+func late(lines []byte) {
+	for {
+		if _, err := os.Stat(*until); err == nil {
+			os.Stdout.Write(lines) // ignore error: the other side has gone
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
