@@ -146,6 +146,9 @@ func (s *Server) serveRestart(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]bool{"restarted": true})
 }
 
+// mostLeftOut is how many of one server's offers that are left out are named.
+const mostLeftOut = 5
+
 // checkHosted looks at what is hosted: whether it may be, and each server.
 func (s *Server) checkHosted() []check {
 	if s.hub == nil {
@@ -178,6 +181,18 @@ func (s *Server) checkHosted() []check {
 			c.Findings = append(c.Findings, finding{
 				Message: "it has failed: " + brief(s.pathless(st.LastError), 400),
 				Remedy:  fmt.Sprintf("majordomus upstream logs %s shows what it said; it is started again on the next call", st.Name),
+			})
+		}
+		for i, l := range st.LeftOut {
+			if i == mostLeftOut {
+				c.Findings = append(c.Findings, finding{
+					Message: fmt.Sprintf("%d more of what it offers are left out", len(st.LeftOut)-i), Remedy: "majordomus upstream list shows all of them",
+				})
+				break
+			}
+			c.Findings = append(c.Findings, finding{
+				Message: "left out is " + brief(s.pathless(l.String()), 400),
+				Remedy:  "have it mended in that server, or leave it; all else that is hosted goes on",
 			})
 		}
 		checks = append(checks, c)

@@ -1,11 +1,16 @@
 package server
 
 import (
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"majordomus/bridge/frame"
 	"majordomus/server/hub/config"
 )
 
@@ -30,6 +35,58 @@ func TestTrustIsFollowedWithoutPeers(t *testing.T) {
 	for _, now := range []bool{false, true, false} {
 		trusted.Store(now)
 		eventually(t, "health follows", func() bool { return says() != now })
+	}
+}
+
+// far is the address of a server that offers these tools.
+func far(t *testing.T, name, tools string) string {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // ignore error: no body is no message
+		m, _ := frame.Parse(body)     // ignore error: as above
+		result := map[string]string{  // all else has no answer
+			"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"` + name + `","version":"1"}}`,
+			"tools/list": `{"tools":[` + tools + `]}`,
+		}[m.Name()]
+		if result == "" {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(frame.Result(m.ID, []byte(result))) // ignore error: the other side may have gone
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func hosting(servers ...config.Server) *Hosting {
+	return &Hosting{
+		Entries: func() (*config.File, error) { return &config.File{Digest: "1", Servers: servers}, nil },
+		Resolve: func(s config.Server) (config.Server, []string, error) { return s, nil, nil },
+	}
+}
+
+// What a hosted server offers and no client is shown, health names.
+func TestWhatIsLeftOutIsSaid(t *testing.T) {
+	t.Parallel()
+	tools := `{"name":"good","inputSchema":{"type":"object"}}`
+	for i := range 7 {
+		tools += fmt.Sprintf(`,{"name":"odd%d","inputSchema":{"type":["object","null"]}}`, i)
+	}
+	address := far(t, "far", tools)
+	p := settle(t, func(c *Config) { c.Hosting = hosting(config.Server{Name: "far", URL: address}) })
+	p.ask("POST", "/api/v1/upstreams/restart", `{"name":"far"}`)
+	var said string
+	eventually(t, "health names it", func() bool {
+		said = p.ask("GET", "/api/v1/health", "").body
+		return strings.Contains(said, `left out is the tool`)
+	})
+	for _, want := range []string{`"status":"warn"`, `"id":"upstream:far"`, `\"odd4\": its inputSchema.type is`, "2 more of what it offers"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%s is not in %s", want, said)
+		}
+	}
+	if strings.Contains(said, "odd5") || strings.Contains(said, "good") {
+		t.Errorf("it says %s", said)
 	}
 }
 

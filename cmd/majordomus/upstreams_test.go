@@ -20,6 +20,8 @@ func TestUpstreamsAsText(t *testing.T) {
 	own := running("own", 8, 50<<20, 60<<20)
 	own.Share = config.ShareSession
 	failed := hub.State{Name: "web", State: "failed", Share: config.ShareCheckout, Clients: 8, Errors: 2, LastError: "it ended with exit code 3"}
+	odd := running("odd", 1, 90<<20)
+	odd.LeftOut = []hub.LeftOut{{Kind: "tools", Name: "x \"y\"", Reason: "its inputSchema lacks type"}, {Kind: "resourceTemplates", Name: "a:{b}", Reason: "it lacks name"}}
 	for name, x := range map[string]struct {
 		all  server.Upstreams
 		want string
@@ -37,6 +39,12 @@ web: the last error: it ended with exit code 3
 		"one editor": {server.Upstreams{Upstreams: []hub.State{running("a", 1, 90<<20)}}, `
 NAME  STATE  SHARE     PID  MEMORY  TOOLS  CALLS  ERRORS
 a     ready  checkout  100  90 MB   3      12     0
+`},
+		"left out": {server.Upstreams{Upstreams: []hub.State{odd}}, `
+NAME  STATE  SHARE     PID  MEMORY  TOOLS  CALLS  ERRORS
+odd   ready  checkout  100  90 MB   3      12     0
+odd: left out is the tool "x \"y\"": its inputSchema lacks type
+odd: left out is the resource template "a:{b}": it lacks name
 `},
 		"one server": {server.Upstreams{Upstreams: []hub.State{running("a", 2, 0)}}, `
 NAME  STATE  SHARE     PID  MEMORY  TOOLS  CALLS  ERRORS

@@ -26,8 +26,15 @@ var kinds = [...]struct{ member, method, capability, key string }{
 type catalogue [len(kinds)][]entry
 
 type entry struct {
-	key string // its name, URI or template
-	raw []byte
+	key   string // its name, URI or template
+	raw   []byte
+	unfit string // why it is not listed; "" is no reason
+}
+
+func (c *catalogue) add(kind int, raw []byte) {
+	if key, ok := frame.Text(frame.Get(raw, kinds[kind].key)); ok {
+		c[kind] = append(c[kind], entry{key, raw, unfit(kind, raw)})
+	}
 }
 
 // mostPages bounds what a server that never comes to an end can cost.
@@ -53,7 +60,7 @@ func fetchKind(ctx context.Context, c hosted, capabilities []byte, kind int) ([]
 	if frame.Get(capabilities, k.capability) == nil {
 		return nil, nil
 	}
-	var list []entry
+	var found catalogue
 	seen := map[string]bool{}
 	params := []byte("{}")
 	for range mostPages {
@@ -68,9 +75,7 @@ func fetchKind(ctx context.Context, c hosted, capabilities []byte, kind int) ([]
 			return nil, fmt.Errorf("listing %s: the hosted server answered %s", k.member, brief(m.Error))
 		}
 		err = frame.Elements(frame.Get(m.Result, k.member), func(raw []byte) bool {
-			if key, ok := frame.Text(frame.Get(raw, k.key)); ok {
-				list = append(list, entry{key, raw})
-			}
+			found.add(kind, raw)
 			return true
 		})
 		if err != nil {
@@ -78,15 +83,15 @@ func fetchKind(ctx context.Context, c hosted, capabilities []byte, kind int) ([]
 		}
 		cursor := frame.Get(m.Result, "nextCursor")
 		if text, ok := frame.Text(cursor); !ok || text == "" {
-			return list, nil
+			return found[kind], nil
 		}
 		if seen[string(cursor)] {
-			return list, nil
+			return found[kind], nil
 		}
 		seen[string(cursor)] = true
 		params = append(append([]byte(`{"cursor":`), cursor...), '}')
 	}
-	return list, nil
+	return found[kind], nil
 }
 
 func (c catalogue) equal(other catalogue, kind int) bool {
@@ -122,9 +127,7 @@ func decode(b []byte) (catalogue, error) {
 			continue
 		}
 		err := frame.Elements(list, func(raw []byte) bool {
-			if key, ok := frame.Text(frame.Get(raw, k.key)); ok {
-				c[i] = append(c[i], entry{key, raw})
-			}
+			c.add(i, raw)
 			return true
 		})
 		if err != nil {

@@ -532,11 +532,11 @@ func (in *instance) call(ctx context.Context, r session.Request, method string, 
 	if token := frame.Get(params, "_meta", "progressToken"); token != nil {
 		p = &progress{r: r, token: token}
 	}
-	m, err := c.call(ctx, method, plain(params), p.callback())
+	m, err := c.call(ctx, method, plain(method, params), p.callback())
 	var not *unrun
 	if errors.As(err, &not) && (errors.Is(err, errForgotten) || errors.Is(err, errDead)) {
 		if c, err = in.renew(ctx, c, err); err == nil {
-			m, err = c.call(ctx, method, plain(params), p.callback())
+			m, err = c.call(ctx, method, plain(method, params), p.callback())
 		}
 	}
 	p.flush()
@@ -599,8 +599,13 @@ func passedOn(id []byte, m frame.Message) []byte {
 }
 
 // plain is params without what the era without sessions says in each request: a
-// server that shook hands has been told.
-func plain(params []byte) []byte {
+// server that shook hands has been told. Nor is a call of a tool made a task,
+// whose result nobody could get: where tasks are not offered, the protocol has a
+// call that asks for one run like any other.
+func plain(method string, params []byte) []byte {
+	if method == "tools/call" {
+		params = frame.Drop(params, func(key string) bool { return key == "task" })
+	}
 	meta := frame.Get(params, "_meta")
 	kept := frame.Drop(meta, func(key string) bool { return strings.HasPrefix(key, "io.modelcontextprotocol/") })
 	switch {

@@ -16,7 +16,7 @@ func TestWhatIsHostedPassesAsItIs(t *testing.T) {
 	h := settle(t, "good")
 	c := h.client()
 	tools := string(frame.Get(c.ask("tools/list", "{}").Result, "tools"))
-	want := `[{"name":"good__echo","inputSchema":{"type":["object","null"],"$defs":{"a":{"x-odd":1e2}},"anyOf":[{}]},"icons":[{"src":"a"}],"_meta":{"k":0.10}},` +
+	want := `[{"name":"good__echo","inputSchema":{"type":"object","$defs":{"a":{"x-odd":1e2}},"anyOf":[{},true]},"icons":[{"src":"a"}],"_meta":{"k":0.10}},` +
 		`{"name":"good__do_it_now_ade6c772","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]`
 	if tools != want {
 		t.Errorf("tools:\n got %s\nwant %s", tools, want)
@@ -47,6 +47,24 @@ func TestWhatIsHostedPassesAsItIs(t *testing.T) {
 	}
 	if got := string(c.ask("prompts/get", `{"name":"good__hello"}`).Result); !strings.Contains(got, `"text":"hello"`) {
 		t.Errorf("a prompt: %s", got)
+	}
+	m = c.ask("tools/call", `{"name":"good__echo","task":{"ttl":1},"arguments":{"do":"params","task":1}}`)
+	if got := string(frame.Get(m.Result, "structuredContent")); got != `{"name":"echo","arguments":{"do":"params","task":1}}` {
+		t.Errorf("a call as a task: %s", got)
+	}
+	// What would have clients refuse the whole list is not in it, and is nothing
+	// to call.
+	left := fmt.Sprint(h.hub.States()[0].LeftOut)
+	for tool, why := range map[string]string{"odd": `its inputSchema.type is ["object","null"], and must be "object"`, "task": "it is only run as a task"} {
+		if !strings.Contains(left, `the tool "`+tool+`": its `) || !strings.Contains(left, why) {
+			t.Errorf("left out are %s", left)
+		}
+		if m := c.call("good__"+tool, ""); m.Error == nil {
+			t.Errorf("%s is answered: %s", tool, m.Raw)
+		}
+	}
+	if st := h.hub.States()[0]; st.Tools != 2 || len(st.LeftOut) != 2 {
+		t.Errorf("it is %+v", st)
 	}
 	for tool, want := range map[string]bool{"good__echo": false, "good__nothing": false, "good__do_it_now_ade6c772": true} {
 		if h.hub.Harmless(tool) != want {

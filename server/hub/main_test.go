@@ -105,9 +105,10 @@ func hosted(kind string) {
 			result("{}")
 		case "tools/list":
 			if string(frame.Get(m.Params, "cursor")) == "" {
-				result(`{"tools":[{"name":"echo","inputSchema":{"type":["object","null"],"$defs":{"a":{"x-odd":1e2}},"anyOf":[{}]},"icons":[{"src":"a"}],"_meta":{"k":0.10}}],"nextCursor":"2"}`)
+				result(`{"tools":[{"name":"echo","inputSchema":{"type":"object","$defs":{"a":{"x-odd":1e2}},"anyOf":[{},true]},"icons":[{"src":"a"}],"_meta":{"k":0.10}}],"nextCursor":"2"}`)
 			} else {
-				result(`{"tools":[{"name":"do.it now","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}` + extra + `],"nextCursor":"2"}`)
+				result(`{"tools":[{"name":"do.it now","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},` +
+					`{"name":"odd","inputSchema":{"type":["object","null"]}},{"name":"task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}` + extra + `],"nextCursor":"2"}`)
 			}
 		case "prompts/list":
 			result(`{"prompts":[{"name":"hello"}]}`)

@@ -407,7 +407,7 @@ func TestRemoteSpeaksByItself(t *testing.T) {
 	c := h.client()
 	c.ask("tools/list", "{}")
 	emit := <-open
-	f.set(func() { f.extra = `,{"name":"more"}` })
+	f.set(func() { f.extra = `,{"name":"more","inputSchema":{"type":"object"}}` })
 	emit("id: e<7>\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
 	listed := func(name string) func() bool {
 		return func() bool { return strings.Contains(string(c.ask("tools/list", "{}").Result), name) }
@@ -427,7 +427,7 @@ func TestRemoteSpeaksByItself(t *testing.T) {
 	if v := gets[len(gets)-1]; v.header.Get("Last-Event-Id") != "e<7>" || v.header.Get("Accept") != "text/event-stream" || v.header.Get("Mcp-Session-Id") != "session-1" {
 		t.Errorf("it was opened again with %v", v.header)
 	}
-	f.set(func() { f.extra = `,{"name":"again"}` })
+	f.set(func() { f.extra = `,{"name":"again","inputSchema":{"type":"object"}}` })
 	emit("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
 	eventually(t, "the newer tool is listed", listed("far__again"))
 }
@@ -479,7 +479,7 @@ func TestRemoteForgets(t *testing.T) {
 	c := h.client()
 	c.call("far__echo", `"n":0`)
 	for n := range 3 {
-		f.set(func() { f.extra = fmt.Sprintf(`,{"name":"more%d"}`, n) })
+		f.set(func() { f.extra = fmt.Sprintf(`,{"name":"more%d","inputSchema":{"type":"object"}}`, n) })
 		f.forget()
 		var wg sync.WaitGroup
 		for range 8 {
@@ -995,7 +995,7 @@ func TestRemoteHouse(t *testing.T) {
 	h := reachAt(t, srv.URL)
 	c := h.client()
 	list := string(c.ask("tools/list", "{}").Result)
-	if !strings.Contains(list, `{"name":"far__good__echo","inputSchema":{"type":["object","null"],"$defs":{"a":{"x-odd":1e2}},"anyOf":[{}]},"icons":[{"src":"a"}],"_meta":{"k":0.10}}`) {
+	if !strings.Contains(list, `{"name":"far__good__echo","inputSchema":{"type":"object","$defs":{"a":{"x-odd":1e2}},"anyOf":[{},true]},"icons":[{"src":"a"}],"_meta":{"k":0.10}}`) {
 		t.Errorf("tools: %s", list)
 	}
 	const tool = "far__good__echo"

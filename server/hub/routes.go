@@ -134,12 +134,12 @@ func (h *Hub) reroute() {
 		u.mu.Unlock()
 		for i, k := range kinds {
 			for _, e := range all[i] {
+				if !u.shows(i, e) {
+					continue
+				}
 				raw := e.raw
 				switch k.member {
 				case "tools":
-					if u.server.Tools != nil && !slices.Contains(u.server.Tools, e.key) {
-						continue
-					}
 					raw = r.name(r.tools, u, e)
 				case "prompts":
 					raw = r.name(r.prompts, u, e)
@@ -159,6 +159,14 @@ func (h *Hub) reroute() {
 		}
 	}
 	h.routes = r
+}
+
+// shows reports whether an entry is there for clients.
+func (u *upstream) shows(kind int, e entry) bool { return e.unfit == "" && u.wanted(kind, e) }
+
+// wanted reports whether the entry of the servers file has it shown.
+func (u *upstream) wanted(kind int, e entry) bool {
+	return kinds[kind].member != "tools" || u.server.Tools == nil || slices.Contains(u.server.Tools, e.key)
 }
 
 // name gives an entry a public name that nothing else has.

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,6 +23,19 @@ type State struct {
 	Tools     int       `json:"tools"`
 	Prompts   int       `json:"prompts"`
 	Resources int       `json:"resources"`
+	LeftOut   []LeftOut `json:"left_out,omitempty"`
+}
+
+// LeftOut is something that a hosted server offers and no client is shown.
+type LeftOut struct {
+	Kind   string `json:"kind"` // tools, prompts, resources or resourceTemplates
+	Name   string `json:"name"` // as the server calls it; a URI or a template of some kinds
+	Reason string `json:"reason"`
+}
+
+func (l LeftOut) String() string {
+	kind := map[string]string{"tools": "tool", "prompts": "prompt", "resources": "resource", "resourceTemplates": "resource template"}[l.Kind]
+	return fmt.Sprintf("the %s %q: %s", kind, brief([]byte(l.Name)), l.Reason)
 }
 
 // Process is one process of a hosted server.
@@ -50,9 +64,19 @@ func (h *Hub) States() []State {
 func (u *upstream) state(clients int) State {
 	u.mu.Lock()
 	s := State{
-		Name: u.server.Name, State: stateStopped, Share: u.server.Share, Processes: []Process{}, Clients: clients,
-		Tools: len(u.catalogue[0]), Prompts: len(u.catalogue[1]), Resources: len(u.catalogue[2]),
+		Name: u.server.Name, State: stateStopped, Share: u.server.Share, Processes: []Process{}, Clients: clients}
+	var shown [len(kinds)]int
+	for i, k := range kinds {
+		for _, e := range u.catalogue[i] {
+			switch {
+			case u.shows(i, e):
+				shown[i]++
+			case e.unfit != "" && u.wanted(i, e):
+				s.LeftOut = append(s.LeftOut, LeftOut{k.member, e.key, e.unfit})
+			}
+		}
 	}
+	s.Tools, s.Prompts, s.Resources = shown[0], shown[1], shown[2]
 	instances := maps.Clone(u.instances)
 	u.mu.Unlock()
 	if s.Share == "" {

@@ -111,6 +111,16 @@ await run({
     }));
   },
 
+  async 'what clients refuse is left out, and nothing else'() {
+    await assert.rejects(straight.odd.listTools());
+    const { tools } = await e[0].client.listTools();
+    for (const server of names) assert.ok(tools.some(t => t.name.startsWith(`${server}__`)), server);
+    assert.equal(e[0].client.getServerCapabilities().tasks, undefined);
+    const out = (await upstreams()).flatMap(s => (s.left_out ?? []).map(l => l.name));
+    assert.deepEqual(out, ['simulate-research-query', 'nullable']);
+    for (const name of ['everything__simulate-research-query', 'odd__nullable']) assert.ok((await e[0].ask('tools/call', { name, arguments: {} })).error, name);
+  },
+
   async 'eight editors use all at once and are answered the same'() {
     const answers = await Promise.all(e.map(x => Promise.all(names.map(server => perform(server, plays(root, x.i)[server], x.of(server))))));
     answers.forEach((own, i) => own.forEach((got, k) => {

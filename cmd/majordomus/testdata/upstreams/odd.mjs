@@ -7,14 +7,16 @@ const icon = [{ src: 'data:image/svg+xml;base64,PHN2Zy8+', mimeType: 'image/svg+
 const meta = { 'example.com/cost': 0.1, plain: { deep: [null, true, '\u2028'] } };
 const offers = {
   'tools/list': ['tools', [
+    // What clients refuse, and the rest of the list with it.
+    { name: 'nullable', inputSchema: { type: ['object', 'null'] } },
     {
       name: 'echo', title: 'Écho 🚀', description: 'answers with what it was asked', icons: icon, _meta: meta, 'x-tool': { a: [1, 2] },
       inputSchema: {
         $schema: 'https://json-schema.org/draft/2020-12/schema', $id: 'urn:odd:echo', type: 'object', 'x-order': ['b', 'a'],
         $defs: { id: { anyOf: [{ type: 'string', pattern: '^[a-z]+$' }, { type: 'integer', minimum: -0.5 }, { $ref: '#/$defs/id' }], 'x-deep': { y: null } } },
-        properties: { a: { $ref: '#/$defs/id' }, b: { oneOf: [{ const: 1 }, { not: {} }], default: null }, c: true, d: false },
+        properties: { a: { $ref: '#/$defs/id' }, b: { oneOf: [{ const: 1 }, { not: {} }], default: null } },
         patternProperties: { '^x-': {} }, propertyNames: { maxLength: 100 }, unevaluatedProperties: { type: ['string', 'null'] },
-        dependentSchemas: { a: { required: ['b'] } }, if: {}, then: {}, else: {}, required: [], additionalProperties: true,
+        dependentSchemas: { a: { required: ['b'] }, c: true, d: false }, if: {}, then: {}, else: {}, required: [], additionalProperties: true,
       },
       outputSchema: { type: 'object', anyOf: [{ required: ['params'] }, { required: ['n'] }], 'x-out': true },
       annotations: { title: 'Echo', readOnlyHint: true, 'x-hint': 'yes' }, execution: { taskSupport: 'forbidden', 'x-e': 1 },
