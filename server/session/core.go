@@ -70,6 +70,12 @@ type Config struct {
 	// names none.
 	AtOnce func(tool string) bool
 
+	// OnPeer is called when a client has become a peer, tells of itself what it
+	// had not, or is one no more: look at it (Attached, Info), since the next
+	// change may have come by then. It must not block.
+	OnPeer func(*Session)
+
+	Calls    Recorder      // nil: nobody wants to know
 	Hosted   Router        // nil: no hosted servers
 	Registry func() string // the fingerprint of what can be listed, for bridges
 	OnChange func()        // the peers or the calls in flight have changed; must not block
@@ -176,6 +182,7 @@ func (c *Core) enter(s *Session, key any) error {
 		c.mu.Unlock()
 		return errTooMany
 	}
+	s.peer = c.peerIDLocked(s)
 	c.sessions[s] = struct{}{}
 	s.attached = true
 	c.attached++
@@ -235,6 +242,7 @@ func (c *Core) attach(s *Session, there bool) {
 	c.mu.Unlock()
 	if changed {
 		c.changed()
+		s.present()
 	}
 }
 
@@ -265,8 +273,21 @@ func (c *Core) all() []*Session {
 	return list
 }
 
+// A Recorder is told of the calls of tools, from the goroutines that run them.
+// It must not block.
+type Recorder interface {
+	// Began is told of a call that runs from now on.
+	Began(r Request) (number uint64)
+
+	// Ended is told how the call of that number ended: ok, error (its result
+	// says so), failed (it has none), cancelled (its client took it back) or
+	// cut (its client has gone).
+	Ended(number uint64, r Request, outcome string, took time.Duration)
+}
+
 // Info is what can be said of a peer.
 type Info struct {
+	Key      string    // names the client: the bridge's UUID, or else its session
 	ID       string    // "p" and four characters; the same for a bridge on every server
 	Bridge   string    // the bridge's UUID; "" for other clients
 	Client   string    // as it named itself
@@ -436,13 +457,26 @@ func (c *Core) hold() bool {
 	return !c.closed
 }
 
-// peerID is the short name of a peer: the same wherever the bridge connects.
-func peerID(bridge string) string {
-	hex := strings.ReplaceAll(bridge, "-", "")
+// peerIDLocked is the short name of a peer: the same wherever the bridge
+// connects, unless another peer there has it already. Then it is longer.
+func (c *Core) peerIDLocked(s *Session) string {
+	hex := strings.ReplaceAll(s.bridge, "-", "")
 	if len(hex) < 4 {
 		hex = strings.ToLower(rand.Text())
 	}
-	return "p" + hex[:4]
+	taken := func(id string) bool {
+		for other := range c.sessions {
+			if other.peer == id && (s.bridge == "" || other.bridge != s.bridge) {
+				return true
+			}
+		}
+		return false
+	}
+	n := 4
+	for n < len(hex) && taken("p"+hex[:n]) {
+		n++
+	}
+	return "p" + hex[:n]
 }
 
 // CallerFrom returns the peer whose request ctx belongs to, in a tool handler

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -26,7 +28,7 @@ const silence = 90 * time.Second
 type Session struct {
 	core     *Core
 	id       string // Mcp-Session-Id; carries the generation
-	peer     string
+	peer     string // given when it enters
 	bridge   string
 	front    string
 	control  bool // control lines are understood
@@ -73,7 +75,7 @@ const mostNotes = 128
 func (c *Core) newSession(front, bridge string) *Session {
 	now := time.Now()
 	s := &Session{
-		core: c, id: c.cfg.Generation + "-" + rand.Text(), peer: peerID(bridge), bridge: bridge, front: front,
+		core: c, id: c.cfg.Generation + "-" + rand.Text(), bridge: bridge, front: front,
 		since: now, seen: now, level: mcp.LoggingLevelError,
 		deaf: make(chan struct{}), subs: map[string]bool{}, pending: map[string]chan frame.Message{}, flight: map[string]*call{},
 	}
@@ -90,6 +92,7 @@ func (s *Session) close() {
 	s.cancel()
 	if in {
 		s.core.changed()
+		s.present()
 		if r := s.core.cfg.Hosted; r != nil {
 			r.Left(s.id)
 		}
@@ -108,12 +111,39 @@ func (s *Session) ready() {
 	}
 }
 
+// ID names the session among all there ever are.
+func (s *Session) ID() string { return s.id }
+
+// Attached reports whether the client is there, and has done more than to look
+// whether this server runs.
+func (s *Session) Attached() bool {
+	s.core.mu.Lock()
+	there := s.attached
+	s.core.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return there && s.active
+}
+
+// present says that there is news of the peer, if it ever was one.
+func (s *Session) present() {
+	if s.core.cfg.OnPeer == nil {
+		return
+	}
+	s.mu.Lock()
+	active := s.active
+	s.mu.Unlock()
+	if active {
+		s.core.cfg.OnPeer(s)
+	}
+}
+
 // Info describes the peer.
 func (s *Session) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Info{
-		ID: s.peer, Bridge: s.bridge, Client: s.info.Name, Version: s.info.Version, Era: s.version,
+		Key: cmp.Or(s.bridge, s.id), ID: s.peer, Bridge: s.bridge, Client: s.info.Name, Version: s.info.Version, Era: s.version,
 		Front: s.front, Since: s.since, LastSeen: s.seen, InFlight: s.busy, Active: s.active,
 	}
 }
@@ -209,24 +239,35 @@ func (s *Session) heard(m frame.Message) {
 	if len(m.Params) > 0 {
 		meta = frame.Get(m.Params, "_meta")
 	}
+	if s.noted(m, name, meta) {
+		s.present()
+	}
+}
+
+// noted reports whether others see the peer otherwise than before.
+func (s *Session) noted(m frame.Message, name string, meta []byte) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = time.Now()
 	switch name {
 	case "", "initialize", "ping", "server/discover":
 	default:
-		s.active = s.active || m.IsRequest()
+		news = !s.active && m.IsRequest()
+		s.active = s.active || news
 	}
 	if s.shaken || meta == nil {
-		return
+		return news
 	}
 	if v, ok := frame.Text(frame.Get(meta, mcp.MetaKeyProtocolVersion)); ok {
+		news = news || s.active && s.version != v
 		s.version = v
 		if info := frame.Get(meta, mcp.MetaKeyClientInfo); info != nil && s.info.Name == "" {
 			s.info.Name, _ = frame.Text(frame.Get(info, "name"))
 			s.info.Version, _ = frame.Text(frame.Get(info, "version"))
+			news = news || s.active
 		}
 	}
+	return news
 }
 
 // answered hands a response of the client to the question it belongs to. What
@@ -337,7 +378,9 @@ func (c *call) answerTo(write func([]byte) error) {
 	}()
 	var reply []byte
 	if c.may == nil || c.may() {
+		done := c.record()
 		reply = c.run()
+		done(reply)
 	}
 	if len(c.asked.Raw) > largeMessage || len(reply) > largeMessage {
 		s.core.large.Store(true)
@@ -354,6 +397,52 @@ func (c *call) answerTo(write func([]byte) error) {
 	if reply != nil {
 		write(reply) // ignore error: a broken stream ends its session
 	}
+}
+
+// record tells whoever records calls that this one begins. What it returns is to
+// be called with the answer.
+func (c *call) record() func(reply []byte) {
+	rec := c.core.cfg.Calls
+	if rec == nil || c.asked.Name() != "tools/call" {
+		return func([]byte) {}
+	}
+	number, began := rec.Began(Request{c}), time.Now()
+	return func(reply []byte) {
+		took := time.Since(began)
+		c.mu.Lock()
+		cancelled, cut := c.cancelled, c.closed
+		c.mu.Unlock()
+		outcome := "ok"
+		switch {
+		case cancelled, c.front == frontHTTP && c.ctx.Err() != nil:
+			outcome = "cancelled"
+		case cut:
+			outcome = "cut"
+		case failed(reply):
+			outcome = "failed"
+		case wrong(reply):
+			outcome = "error"
+		}
+		rec.Ended(number, Request{c}, outcome, took)
+	}
+}
+
+// lookedThrough is how large an answer is read for what came of its call.
+const lookedThrough = 64 << 10
+
+// failed reports whether an answer is an error. A large one is none.
+func failed(reply []byte) bool {
+	return len(reply) <= lookedThrough && frame.Get(reply, "error") != nil
+}
+
+// wrong reports whether a result says of itself that it is an error. In a large
+// one these bytes cannot be text, where the quotes would be escaped; that deeper
+// down somebody else says so is taken into account.
+func wrong(reply []byte) bool {
+	if len(reply) <= lookedThrough {
+		return string(frame.Get(reply, "result", "isError")) == "true"
+	}
+	return bytes.Contains(reply, []byte(`"isError":true`))
 }
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
