@@ -88,6 +88,8 @@ type upstream struct {
 	server config.Server
 	stale  stale
 
+	keeping sync.Mutex // one writes what is kept at a time, and the last one the latest
+
 	mu        sync.Mutex
 	catalogue catalogue
 	known     chan struct{} // closed once there is a catalogue
@@ -279,6 +281,22 @@ func (u *upstream) learned(all catalogue) {
 			u.hub.cfg.Changed(k.capability)
 		}
 	}
+	u.keep()
+}
+
+// keep writes the catalogue where the next server finds it.
+func (u *upstream) keep() {
+	u.keeping.Lock()
+	defer u.keeping.Unlock()
+	u.hub.mu.Lock()
+	current := u.hub.ups[u.server.Name] == u
+	u.hub.mu.Unlock()
+	if !current {
+		return // what came in its place keeps its own
+	}
+	u.mu.Lock()
+	all := u.catalogue
+	u.mu.Unlock()
 	if err := u.hub.store.save(u.server.Name, u.server.Key(), all); err != nil {
 		u.hub.log.Warn("a catalogue is not kept", "err", err)
 	}
@@ -296,6 +314,7 @@ func (u *upstream) learnedKind(kind int, list []entry) {
 	}
 	u.hub.reroute()
 	u.hub.cfg.Changed(kinds[kind].capability)
+	u.keep()
 }
 
 // afterLists is how long the start of servers waits whose lists are known: a

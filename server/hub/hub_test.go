@@ -211,6 +211,17 @@ func TestKeptCatalogue(t *testing.T) {
 	// A client that is there to stay has it started, behind its first lists.
 	again.client()
 	eventually(t, "it is up without a call", func() bool { return again.hub.States()[0].State == "ready" })
+
+	// So is what it came to offer later.
+	again.client().call("good__echo", `"do":"more"`)
+	eventually(t, "the new tool is listed", func() bool { n, _, _ := again.hub.Counts(); return n == 3 })
+	again.close()
+	third := &house{t: t, dir: h.dir}
+	third.host("good")
+	third.open()
+	if n, _, _ := third.hub.Counts(); n != 3 {
+		t.Errorf("%d tools are known of the last time", n)
+	}
 }
 
 // A server that does not work says why, within moments, and the others go on.
