@@ -70,10 +70,11 @@ func (d door) knows(host string, r *http.Request) bool {
 }
 
 // gate judges a request before anything of it is done: by whom it takes us for,
-// who sends it, whether anybody new is let in, and the key. It answers what it
-// turns away. What is judged first is what says least about this server to
-// somebody who has no business here; the lease comes before the key, because
-// whoever meets a server that was replaced may well have the next one's key.
+// who sends it, whether anybody new is let in, and the key, in place of which a
+// page has a token for what it reads. It answers what it turns away. What is
+// judged first is what says least about this server to somebody who has no
+// business here; the lease comes before the key, because whoever meets a server
+// that was replaced may well have the next one's key.
 func (s *Server) gate(w http.ResponseWriter, r *http.Request, open bool) bool {
 	if !s.door.knows(r.Host, r) {
 		refuse(w, http.StatusForbidden, "forbidden_host", "this server is not to be called by that name")
@@ -92,7 +93,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request, open bool) bool {
 			return false
 		}
 	}
-	if !open && !s.hasKey(r) {
+	if !open && !s.hasKey(r) && !s.isPage(r) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="majordomus"`)
 		refuse(w, http.StatusUnauthorized, "unauthorized", "the checkout's key is missing or wrong; majordomus key prints it")
 		return false
@@ -110,13 +111,18 @@ func (s *Server) hasKey(r *http.Request) bool {
 	if s.cfg.NoAuth {
 		return true
 	}
-	scheme, offered, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	offered, ok := bearer(r)
+	if !ok {
 		return false
 	}
-	sum := sha256.Sum256([]byte(strings.TrimSpace(offered)))
+	sum := sha256.Sum256([]byte(offered))
 	is := func(key *secret) bool { return key != nil && subtle.ConstantTimeCompare(sum[:], key.sum[:]) == 1 }
 	return is(s.key.Load()) || is(s.currentKey())
+}
+
+func bearer(r *http.Request) (offered string, ok bool) {
+	scheme, offered, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(offered), strings.EqualFold(scheme, "Bearer")
 }
 
 func refuse(w http.ResponseWriter, status int, code, message string) {

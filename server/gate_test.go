@@ -53,6 +53,7 @@ func TestGate(t *testing.T) {
 			}{
 				"/": {true, "GET"}, "/api/v1/health": {true, "GET"}, "/api/v1/live": {true, "GET"}, "/api/v1/ready": {true, "GET"},
 				"/api/v1/server": {false, "GET"}, "/api/v1/upstreams": {false, "GET"}, "/api/v1/upstreams/restart": {false, "POST"}, "/api/v1/stop": {false, "POST"}, "/api/v1/key": {false, "POST"},
+				"/api/v1/code": {false, "POST"}, "/api/v1/page": {true, "POST"}, "/cockpit": {true, "GET"}, "/cockpit/app.js": {true, "GET"}, "/cockpit/": {true, ""},
 				"/mcp": {false, ""}, "/nowhere": {true, ""}, "//": {true, ""}, "/mcp/": {true, ""}, "/api/v1/server/": {true, ""},
 			}
 			n := 0
@@ -91,6 +92,8 @@ func TestGate(t *testing.T) {
 										continue
 									case path == "/api/v1/upstreams/restart":
 										code = "upstream_not_found" // it names none
+									case path == "/api/v1/page":
+										code = "invalid_code" // it brings none
 									case want != "" && (path == "/api/v1/live" || path == "/api/v1/ready"):
 										code = want
 									}
@@ -104,7 +107,7 @@ func TestGate(t *testing.T) {
 										got = code // there is none to read it from
 									}
 									status := map[string]int{"forbidden_host": 403, "forbidden_origin": 403, codeLost: 409, codeDraining: 503,
-										"unauthorized": 401, "not_found": 404, "upstream_not_found": 404, "method_not_allowed": 405, "": 200}[code]
+										"unauthorized": 401, "invalid_code": 401, "not_found": 404, "upstream_not_found": 404, "method_not_allowed": 405, "": 200}[code]
 									if strings.HasSuffix(path, "/live") || strings.HasSuffix(path, "/ready") {
 										if status == 409 {
 											status = 503

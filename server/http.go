@@ -48,6 +48,12 @@ func (s *Server) route(path string) (route, bool) {
 		return route{false, http.MethodPost, s.serveStop}, true
 	case "/api/v1/key":
 		return route{false, http.MethodPost, s.serveKey}, true
+	case "/api/v1/code":
+		return route{false, http.MethodPost, s.serveCode}, true
+	case "/api/v1/page":
+		return route{true, http.MethodPost, s.serveToken}, true
+	case pathCockpit, pathCockpit + "/app.js", pathCockpit + "/style.css", pathCockpit + "/icon.svg":
+		return route{true, http.MethodGet, s.serveCockpit}, true
 	}
 	return route{}, false
 }
@@ -142,7 +148,7 @@ func (s *Server) index() lease.Index {
 	counts, fingerprint := s.sums()
 	x := lease.Index{
 		Name: name, Version: s.cfg.Version, StartedAt: s.started, Stale: s.stale.now(),
-		Counts: counts, Fingerprint: fingerprint, Surfaces: []lease.Surface{{ID: "mcp", Path: pathMCP}},
+		Counts: counts, Fingerprint: fingerprint, Surfaces: []lease.Surface{{ID: "mcp", Path: pathMCP}, {ID: "cockpit", Path: pathCockpit}},
 	}
 	if c := s.cfg.Checkout; c != nil {
 		x.Repository, x.RepositoryID, x.GitRepositoryID, x.LinkedWorktree = c.Name, c.ID, c.GitID, c.LinkedWorktree
@@ -296,7 +302,7 @@ func (s *Server) servePage(w http.ResponseWriter, status int, x index) {
 	if x.Error != nil {
 		row(x.Error.Code, "%s", x.Error.Message)
 	}
-	b.WriteString("</table>\n<p><a href=\"/api/v1/health\">health</a></p>\n</body></html>\n")
+	b.WriteString("</table>\n<p><a href=\"/cockpit\">cockpit</a> <a href=\"/api/v1/health\">health</a></p>\n</body></html>\n")
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")

@@ -89,6 +89,7 @@ type Server struct {
 	stopping chan struct{} // closed by whoever asks it to stop
 	forced   chan struct{} // closed by whoever wants calls cut
 
+	codes codes // for pages
 	stale staleness
 
 	mu      sync.Mutex

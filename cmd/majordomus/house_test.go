@@ -22,11 +22,12 @@ var rooms = map[string]struct{ ours, others []string }{
 	"bridge/frame":      {nil, nil},
 	"bridge":            {[]string{"lease", "bridge/frame"}, []string{"github.com/mark3labs/mcp-go/mcp"}},
 	"server/board":      {nil, nil},
+	"server/cockpit":    {nil, nil},
 	"server/hub/child":  {nil, []string{"golang.org/x/sys/"}},
 	"server/hub/config": {nil, nil},
 	"server/hub":        {[]string{"bridge/frame", "server/hub/child", "server/hub/config", "server/session"}, []string{"github.com/yosida95/uritemplate/v3"}},
 	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
-	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/"}},
+	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/cockpit", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"cmd/majordomus": {[]string{"lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
 		[]string{"github.com/spf13/cobra", "golang.org/x/sys/"}},
 }
