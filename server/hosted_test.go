@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -112,4 +113,31 @@ func TestAServerDoesNotHostItself(t *testing.T) {
 		body := p.ask("GET", "/api/v1/upstreams", "").body
 		return strings.Contains(body, `"state":"failed"`) && strings.Contains(body, "would host this server in itself")
 	})
+}
+
+// Two servers that host each other find that out, and go on with all else.
+func TestServersDoNotHostEachOther(t *testing.T) {
+	t.Parallel()
+	var there atomic.Pointer[place] // once it serves
+	one := settle(t, func(c *Config) {
+		c.Hosting = hosting(config.Server{Name: "two", URL: "http://two.invalid/mcp"})
+		c.Hosting.Resolve = func(s config.Server) (config.Server, []string, error) {
+			p := there.Load()
+			if p == nil {
+				return s, nil, errors.New("not yet")
+			}
+			s.URL, s.Headers = p.url+"/mcp", map[string]string{"Authorization": "Bearer " + p.key}
+			return s, nil, nil
+		}
+	})
+	two := settle(t, func(c *Config) {
+		c.Hosting = hosting(config.Server{Name: "one", URL: one.url + "/mcp", Headers: map[string]string{"Authorization": "Bearer " + one.key}})
+	})
+	there.Store(two)
+	for name, p := range map[string]*place{"two": one, "one": two} {
+		eventually(t, "it is refused", func() bool {
+			p.ask("POST", "/api/v1/upstreams/restart", `{"name":"`+name+`"}`)
+			return strings.Contains(p.ask("GET", "/api/v1/upstreams", "").body, "hosting ourselves")
+		})
+	}
 }

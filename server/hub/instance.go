@@ -331,6 +331,11 @@ func (in *instance) open() (hosted, *child.Child, error) {
 	return newConn(ch, h.cfg.MaxMessage, in), ch, nil
 }
 
+// ourName is what we are called in handshakes, on both sides.
+const ourName = "majordomus"
+
+var errOurselves = errors.New("it is a majordomus, and hosting ourselves would lead round in a circle: take it out of the servers file, and host there and here what it hosts")
+
 // launch is a start, up to the first catalogue.
 func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps []byte, err error) {
 	h := in.up.hub
@@ -354,13 +359,19 @@ func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps
 		}
 	}()
 	m, err := c.call(ctx, "initialize", fmt.Appendf(nil,
-		`{"protocolVersion":"2025-11-25","capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"majordomus","version":%s}}`,
-		frame.Quote(h.cfg.Version)), nil)
+		`{"protocolVersion":"2025-11-25","capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":%q,"version":%s}}`,
+		ourName, frame.Quote(h.cfg.Version)), nil)
 	if err != nil {
 		return c, ch, nil, err
 	}
 	if m.Error != nil {
 		return c, ch, nil, fmt.Errorf("it answered initialize with an error: %s", brief(m.Error))
+	}
+	if textAt(m.Result, "serverInfo", "name") == ourName {
+		// Before it is told that we are there to stay: it would start what it
+		// hosts, and that may be the server that we are. Two checkouts that host
+		// each other show it nowhere else.
+		return c, ch, nil, errOurselves
 	}
 	caps = frame.Get(m.Result, "capabilities")
 	c.tell(ctx, "notifications/initialized", nil)

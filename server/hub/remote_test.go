@@ -230,6 +230,32 @@ func TestRemotePassesAsItIs(t *testing.T) {
 	}
 }
 
+// A majordomus is not hosted by another one, by whatever way it is reached, and
+// is left before it starts what it hosts itself.
+func TestOurselvesAreNotHosted(t *testing.T) {
+	f := newFar(t)
+	f.first = func(w http.ResponseWriter, _ *http.Request, m frame.Message) bool {
+		if m.Name() != "initialize" {
+			return false
+		}
+		f.set(func() { f.sessions["session-1"] = true })
+		w.Header().Set("Mcp-Session-Id", "session-1")
+		answer(w, m, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"majordomus","version":"1"}}`)
+		return true
+	}
+	for _, h := range []*house{reach(t, f), settle(t, "self=majordomus")} {
+		if got := string(h.client().ask("tools/list", "{}").Result); strings.Contains(got, "__") {
+			t.Errorf("listed %s", got)
+		}
+		if st := h.hub.States()[0]; st.State != "failed" || !strings.Contains(st.LastError, "hosting ourselves") {
+			t.Errorf("it is %+v", st)
+		}
+	}
+	if n := len(f.visits("notifications/initialized")) + len(f.visits("tools/list")); n > 0 || len(f.visits("DELETE")) != len(f.visits("initialize")) {
+		t.Errorf("it was visited %v", f.visits("POST"))
+	}
+}
+
 // However a message is wrapped, its bytes are the server's, on one line.
 func TestRemoteForms(t *testing.T) {
 	f := newFar(t)
