@@ -250,7 +250,7 @@ func (h *house) open() {
 			b, _ := os.ReadFile(filepath.Join(h.dir, name)) // ignore error: nothing was said
 			return strings.TrimSpace(string(b))
 		},
-		Keep: filepath.Join(h.dir, "catalogue"),
+		Keep: filepath.Join(h.dir, "catalogue"), Records: filepath.Join(h.dir, "hosted"),
 		Changed: func(kind string) {
 			h.mu.Lock()
 			h.changes = append(h.changes, kind)
