@@ -298,3 +298,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
+
+// Kept reports whether a lease lies in the state folder of c, whatever it says.
+// It is one look, for whoever has many checkouts to look at.
+func Kept(c *checkout.Checkout) bool {
+	_, err := os.Lstat(filepath.Join(c.StateDir(), documentName))
+	return !errors.Is(err, fs.ErrNotExist)
+}

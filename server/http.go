@@ -40,6 +40,14 @@ func (s *Server) route(path string) (route, bool) {
 		return route{true, http.MethodGet, s.serveReady}, true
 	case "/api/v1/server":
 		return route{false, http.MethodGet, s.serveState}, true
+	case "/api/v1/peers":
+		return route{false, http.MethodGet, s.servePeers}, true
+	case "/api/v1/announce":
+		return route{false, http.MethodPost, s.serveAnnounce}, true
+	case "/api/v1/executions":
+		return route{false, http.MethodGet, s.serveExecutions}, true
+	case "/api/v1/events":
+		return route{false, http.MethodGet, s.serveEvents}, true
 	case "/api/v1/upstreams":
 		return route{false, http.MethodGet, s.serveUpstreams}, true
 	case "/api/v1/upstreams/restart":
@@ -237,6 +245,10 @@ func answer(w http.ResponseWriter, status int, v any) {
 	if err != nil {
 		status, b = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be encoded"}}`)
 	}
+	answerRaw(w, status, b)
+}
+
+func answerRaw(w http.ResponseWriter, status int, b []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)

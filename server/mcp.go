@@ -1,16 +1,19 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpserver "github.com/mark3labs/mcp-go/server"
 
+	"majordomus/server/board"
 	"majordomus/server/session"
 )
 
@@ -42,6 +45,10 @@ func (s *Server) newMCP() *mcpserver.MCPServer {
 		URI: uriServer, Name: "server", Title: "This server", MIMEType: "application/json",
 		Description: "Which server this is, which checkout it serves, and how it stands.",
 	}, s.readServer)
+	m.AddResource(mcp.Resource{
+		URI: uriPeers, Name: "peers", Title: "Who works here", MIMEType: "application/json",
+		Description: "The board: who is attached, what each works on, and where two of them meet, in every worktree of the repository. Subscribe to it to hear of changes in this one.",
+	}, s.readPeers)
 	if s.cfg.Checkout != nil {
 		m.AddResourceTemplate(mcp.NewResourceTemplate(uriLayer+"{+path}", "layer",
 			mcp.WithTemplateTitle("A file of the layer"),
@@ -115,23 +122,11 @@ func (s *Server) instructions(ctx context.Context) string {
 		fmt.Fprintf(&b, " You are peer %s.", caller.ID)
 	}
 	if s.cfg.Alone == "" {
-		others := 0
-		for _, p := range s.core.Peers() {
-			if p.Active && (p.ID != caller.ID || p.Bridge != caller.Bridge) {
-				others++
-			}
-		}
-		switch others {
-		case 0:
-			b.WriteString(" No other peer is attached at the moment.")
-		case 1:
-			b.WriteString(" 1 other peer is attached at the moment.")
-		default:
-			fmt.Fprintf(&b, " %d other peers are attached at the moment.", others)
-		}
+		s.nameOthers(&b, caller.Key)
 	}
-	b.WriteString("\n\nCall majordomus_server to see which server and checkout this is, majordomus_health when something seems wrong, " +
-		"and majordomus_wait to wait, also for other peers to come or go.")
+	b.WriteString("\n\nBefore you change files, call majordomus_announce with what you are going to do and the paths: it tells you who else works there. " +
+		"majordomus_peers shows everybody, majordomus_wait waits for others, majordomus_executions shows what ran, majordomus_health what seems wrong, " +
+		"and majordomus_server which server and checkout this is.")
 	if s.cfg.Checkout != nil {
 		b.WriteString(" Resources under " + uriLayer + " are files that this checkout shares with everybody who works in it; read those that bear on your task.")
 	}
@@ -139,6 +134,55 @@ func (s *Server) instructions(ctx context.Context) string {
 		fmt.Fprintf(&b, "\n\nThis client is served alone, without the other editors of the checkout, because: %s", brief(s.pathless(s.cfg.Alone), 600))
 	}
 	return b.String()
+}
+
+// mostNamed and longestNamed bound what a newcomer is told of the others: the
+// rest is for majordomus_peers.
+const (
+	mostNamed    = 6
+	longestNamed = 900
+)
+
+// nameOthers says who else is there, and what each works on.
+func (s *Server) nameOthers(b *strings.Builder, caller string) {
+	views, _ := s.board.Views()
+	var others []board.View
+	for _, v := range views {
+		if v.Attached && v.Key != caller {
+			others = append(others, v)
+		}
+	}
+	switch len(others) {
+	case 0:
+		b.WriteString(" No other peer is attached at the moment.")
+		return
+	case 1:
+		b.WriteString(" 1 other peer is attached at the moment:")
+	default:
+		fmt.Fprintf(b, " %d other peers are attached at the moment:", len(others))
+	}
+	// Those who announced something first: that is what is to be known.
+	slices.SortStableFunc(others, func(x, y board.View) int { return min(1, len(y.Claims)) - min(1, len(x.Claims)) })
+	begin := b.Len()
+	for i, v := range others {
+		if i == mostNamed || b.Len()-begin > longestNamed {
+			fmt.Fprintf(b, "\n- and %d more", len(others)-i)
+			break
+		}
+		fmt.Fprintf(b, "\n- %s (%s)", v.ID, brief(cmp.Or(v.Client, "unnamed"), 40))
+		for j, c := range v.Claims {
+			if j == 2 {
+				fmt.Fprintf(b, ", and %d more claims", len(v.Claims)-j)
+				break
+			}
+			paths := c.Scope[:min(len(c.Scope), 4)]
+			fmt.Fprintf(b, " works on %s", brief(strings.Join(paths, ", "), 120))
+			if len(c.Scope) > len(paths) {
+				fmt.Fprintf(b, " and %d more", len(c.Scope)-len(paths))
+			}
+			fmt.Fprintf(b, ": %q", brief(c.Intent, 120))
+		}
+	}
 }
 
 // state is what can be said of a server to who is let in.

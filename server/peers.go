@@ -1,16 +1,38 @@
 package server
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"majordomus/bridge/frame"
+	"majordomus/lease"
+	"majordomus/lease/checkout"
 	"majordomus/server/board"
+	"majordomus/server/session"
 )
 
 // Peers is the board, of one checkout or of all of a repository's.
 type Peers struct {
+	You      string          `json:"you,omitempty"` // the id of the peer that asks
 	Peers    []board.View    `json:"peers"`
 	Overlaps []board.Overlap `json:"overlaps"`
 	LeftOut  int             `json:"overlaps_left_out,omitempty"`
 	Boards   []BoardState    `json:"boards"`
-	Complete bool            `json:"complete"` // every board that there is was read
+	Complete bool            `json:"complete"`          // every board that there is was read
+	Reasons  []string        `json:"reasons,omitempty"` // why worktrees are not among the boards
 }
 
 // BoardState is one checkout, and whether its board could be read.
@@ -26,9 +48,318 @@ type BoardState struct {
 	Reason     string `json:"reason,omitempty"`
 }
 
-// Executions are the calls of tools that run, and the last that ended, the
-// newest first.
-type Executions struct {
-	Running []board.Execution `json:"running"`
-	Ended   []board.Execution `json:"ended"`
+const (
+	ofThis       = "this"
+	ofRepository = "repository"
+)
+
+// largestBoard bounds what is read of another server's board.
+const largestBoard = 16 << 20
+
+// present is told that there is news of a peer. It looks under a lock, so that
+// whoever looks last writes last: of a coming and a going the two words may
+// arrive in either order.
+func (s *Server) present(p *session.Session) {
+	s.presence.Lock()
+	defer s.presence.Unlock()
+	if p.Attached() {
+		s.board.Attach(p.ID(), onBoard(p.Info()))
+	} else {
+		s.board.Detach(p.ID())
+	}
+}
+
+func onBoard(i session.Info) board.Peer {
+	return board.Peer{Key: i.Key, ID: i.ID, Client: i.Client, Version: i.Version, Era: i.Era, Front: i.Front, Since: i.Since.UTC()}
+}
+
+// boardCalm is how long after a change of the board it is told: what happens
+// together is told together.
+const boardCalm = 50 * time.Millisecond
+
+// tellBoard tells whoever subscribed to the board of its changes.
+func (s *Server) tellBoard(ctx context.Context) {
+	for told := s.board.Revision(); s.board.Changed(ctx, told) == nil && pausing(ctx, boardCalm); {
+		told = s.board.Revision()
+		s.core.Updated(uriPeers)
+	}
+}
+
+// own is this checkout's board, encoded. It is made once for every change; what
+// was touched long ago ceases to be an overlap by itself.
+func (s *Server) own() (Peers, []byte, error) {
+	s.ownBoard.Lock()
+	defer s.ownBoard.Unlock()
+	c := &s.ownBoard
+	views, revision := s.board.Views()
+	if c.body != nil && c.revision == revision && time.Since(c.made) < 10*time.Second {
+		return c.peers, c.body, nil
+	}
+	p := Peers{Peers: views, Complete: true, Boards: []BoardState{s.boardState(views)}}
+	p.Overlaps, p.LeftOut = board.Overlaps(views, s.fold)
+	body, err := encode(p)
+	if err != nil {
+		return Peers{}, nil, fmt.Errorf("encoding the board: %w", err)
+	}
+	c.peers, c.body, c.revision, c.made = p, body, revision, time.Now()
+	return p, body, nil
+}
+
+// ownBoard is what own keeps.
+type ownBoard struct {
+	sync.Mutex
+	revision uint64
+	made     time.Time
+	peers    Peers
+	body     []byte
+}
+
+func (s *Server) boardState(views []board.View) BoardState {
+	b := BoardState{This: true, State: "served", URL: s.url, Peers: attachedOf(views)}
+	if c := s.cfg.Checkout; c != nil {
+		b.Checkout, b.CheckoutID, b.Root, b.Linked = c.Name, c.ID, c.Root, c.LinkedWorktree
+	}
+	return b
+}
+
+func attachedOf(views []board.View) int {
+	n := 0
+	for _, v := range views {
+		if v.Attached {
+			n++
+		}
+	}
+	return n
+}
+
+// peers is the board of this checkout, or of the repository, encoded.
+func (s *Server) peers(ctx context.Context, of string) ([]byte, error) {
+	p, body, err := s.own()
+	if err != nil || of == ofThis {
+		return body, err
+	}
+	others := s.otherBoards(ctx)
+	if len(others) == 0 {
+		return body, nil
+	}
+	all := Peers{Peers: append([]board.View{}, p.Peers...), Boards: append([]BoardState{}, p.Boards...), Complete: true}
+	for _, o := range others {
+		all.add(o)
+	}
+	all.Overlaps, all.LeftOut = board.Overlaps(all.Peers, s.fold)
+	return encode(all)
+}
+
+func (p *Peers) add(o otherBoard) {
+	if o.CheckoutID == "" {
+		p.Reasons = append(p.Reasons, o.Reason)
+	} else {
+		p.Boards = append(p.Boards, o.BoardState)
+	}
+	p.Peers = append(p.Peers, o.views...)
+	p.Complete = p.Complete && o.State != "unread"
+}
+
+// otherBoard is what another checkout of the repository has on its board.
+type otherBoard struct {
+	BoardState
+	views []board.View
+}
+
+// otherBoards reads the boards of the repository's other worktrees, side by side and
+// each within twice the time of a probe. Each server is asked for its own only:
+// one that asked on would ask in circles. A worktree without a lease costs one
+// look at its folder.
+func (s *Server) otherBoards(ctx context.Context) []otherBoard {
+	c := s.cfg.Checkout
+	if c == nil || c.GitID == "" || s.cfg.Alone != "" {
+		return nil
+	}
+	trees, err := s.worktrees.list(c)
+	list := make([]otherBoard, 0, len(trees))
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Policy.ProbeTimeout)
+	defer cancel()
+	for _, w := range trees {
+		if w.ID == c.ID {
+			continue
+		}
+		list = append(list, otherBoard{BoardState: BoardState{Checkout: w.Name, CheckoutID: w.ID, Root: w.Root, Linked: w.LinkedWorktree, State: "none"}})
+	}
+	at := 0
+	for _, w := range trees {
+		if w.ID == c.ID {
+			continue
+		}
+		o := &list[at]
+		at++
+		if !lease.Kept(w) {
+			continue
+		}
+		wg.Go(func() { s.readOther(ctx, w, o) })
+	}
+	wg.Wait()
+	if err != nil {
+		list = append(list, otherBoard{BoardState: BoardState{State: "unread", Reason: err.Error()}})
+	}
+	return list
+}
+
+// readOther fills in what is on the board of w.
+func (s *Server) readOther(ctx context.Context, w *checkout.Checkout, o *otherBoard) {
+	unread := func(why error) { o.State, o.Reason = "unread", why.Error() }
+	f, err := lease.OpenExisting(lease.Config{Checkout: w, Timings: lease.Timings{ProbeTimeout: s.cfg.Policy.ProbeTimeout}, Self: s.cfg.Executable, Version: s.cfg.Version})
+	if err != nil {
+		unread(err)
+		return
+	}
+	defer f.Close() // ignore error: only read
+	file := f.Read()
+	switch {
+	case file.State == lease.Unreadable:
+		unread(file.Err)
+		return
+	case file.State != lease.Present || file.Document.URL == nil:
+		return // nobody serves there yet, or any more
+	}
+	o.URL = *file.Document.URL
+	switch reply := f.Probe(ctx, file.Document); reply.Outcome {
+	case lease.Ours:
+	case lease.NotHolder:
+		return
+	default:
+		if held, _ := f.AliveHeld(file.Document.Token); !held {
+			o.URL = "" // what a killed server left behind
+			return
+		}
+		unread(fmt.Errorf("its server does not answer: %w", reply.Err))
+		return
+	}
+	key, err := f.ReadKey()
+	if err != nil {
+		unread(err)
+		return
+	}
+	var theirs Peers
+	if err := fetch(ctx, o.URL+"/api/v1/peers?checkouts="+ofThis, key, &theirs); err != nil {
+		unread(fmt.Errorf("reading its board: %w", err))
+		return
+	}
+	o.State, o.views, o.Peers = "served", theirs.Peers, attachedOf(theirs.Peers)
+	for i := range o.views {
+		o.views[i].Checkout, o.views[i].CheckoutID = w.Name, w.ID // as it is called here
+	}
+}
+
+func fetch(ctx context.Context, url, key string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without proxies
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() // ignore error: read to its end or given up
+	b, err := io.ReadAll(io.LimitReader(resp.Body, largestBoard))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode == http.StatusNotFound:
+		return errors.New("it is of a version without a board")
+	case resp.StatusCode != http.StatusOK:
+		return errors.New("it answered " + resp.Status)
+	}
+	return json.Unmarshal(b, v)
+}
+
+// worktrees keeps the list of them for a moment: a hundred take as long to list
+// as ten servers to ask.
+type worktrees struct {
+	mu   sync.Mutex
+	at   time.Time
+	all  []*checkout.Checkout
+	fail error
+}
+
+const worktreesKept = 5 * time.Second
+
+func (w *worktrees) list(c *checkout.Checkout) ([]*checkout.Checkout, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil || time.Since(w.at) > worktreesKept {
+		w.all, w.fail = c.Worktrees()
+		w.at = time.Now()
+	}
+	return w.all, w.fail
+}
+
+// caseBlind reports whether the file system of root takes upper and lower case
+// for the same.
+func caseBlind(root string) bool {
+	swapped := strings.Map(func(r rune) rune {
+		if unicode.IsUpper(r) {
+			return unicode.ToLower(r)
+		}
+		return unicode.ToUpper(r)
+	}, filepath.Base(root))
+	if swapped == filepath.Base(root) {
+		return runtime.GOOS == "windows" || runtime.GOOS == "darwin"
+	}
+	here, err := os.Stat(root)
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(filepath.Join(filepath.Dir(root), swapped))
+	return err == nil && os.SameFile(here, there)
+}
+
+func (s *Server) callPeers(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	args, err := arguments(ctx, r, "checkouts")
+	if err != nil {
+		return nil, err
+	}
+	of, ok := args["checkouts"].(string)
+	if args["checkouts"] == nil {
+		of, ok = ofRepository, true
+	}
+	if !ok || of != ofThis && of != ofRepository {
+		return nil, bad(ctx, "checkouts", `must be "this" or "repository"`)
+	}
+	body, err := s.peers(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	if caller, ok := session.CallerFrom(ctx); ok {
+		body = frame.Set(body, "you", frame.Quote(caller.ID))
+	}
+	return raw(body), nil
+}
+
+func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) {
+	of := r.URL.Query().Get("checkouts")
+	switch of {
+	case "":
+		of = ofRepository
+	case ofThis, ofRepository:
+	default:
+		refuse(w, http.StatusBadRequest, codeArgument, `checkouts must be "this" or "repository"`)
+		return
+	}
+	body, err := s.peers(r.Context(), of)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "internal", err.Error())
+		return
+	}
+	answerRaw(w, http.StatusOK, body)
+}
+
+func (s *Server) readPeers(ctx context.Context, _ mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
+	body, err := s.peers(ctx, ofRepository)
+	if err != nil {
+		return nil, err
+	}
+	return []mcp.ResourceContents{mcp.TextResourceContents{URI: uriPeers, MIMEType: "application/json", Text: string(body)}}, nil
 }

@@ -23,6 +23,7 @@ import (
 
 const (
 	uriServer = "majordomus://server"
+	uriPeers  = "majordomus://peers"
 	uriLayer  = "majordomus://layer/"
 )
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"majordomus/lease"
+	"majordomus/server/board"
 	"majordomus/server/session"
 )
 
@@ -52,6 +53,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.core.Run(life) }) // ignore error: always nil
 	wg.Go(func() { s.housekeep(life) })
+	wg.Go(func() { s.tellBoard(life) })
 	if s.cfg.Tenure != nil {
 		wg.Go(func() { s.cfg.Tenure.Run(life) }) // ignore error: always nil
 	}
@@ -219,6 +221,7 @@ func (s *Server) idle() time.Duration {
 // told has left by then, and one that was not would keep two servers for ever.
 func (s *Server) outlive(ctx context.Context, failed <-chan error) error {
 	s.log.Warn("no longer holding the lease: only those who are attached are served on")
+	s.board.Note(board.Event{Kind: board.LeaseLost, Message: messageLost})
 	s.core.Tell("!lost")
 	tick := time.NewTicker(min(max(s.cfg.Policy.BusyGrace/4, 5*time.Millisecond), 500*time.Millisecond))
 	defer tick.Stop()
@@ -261,6 +264,7 @@ func (s *Server) leave(ctx context.Context) {
 	s.core.Leave()
 	s.drain(ctx)
 	s.farewell()
+	s.close()
 	s.core.Close()
 	s.endHosted(ctx)
 }
@@ -303,7 +307,7 @@ func (s *Server) farewell() {
 	limit := time.NewTimer(leaveLimit)
 	defer limit.Stop()
 	for {
-		next := s.board.next()
+		next := s.bell.next()
 		if peers, _ := s.core.Stats(); peers == 0 {
 			return
 		}
@@ -433,6 +437,7 @@ func (s *Server) end(why string) {
 	defer s.mu.Unlock()
 	if s.ending == "" {
 		s.ending = why
+		s.board.Note(board.Event{Kind: board.Ending, Message: why})
 	}
 }
 
@@ -447,6 +452,7 @@ func (s *Server) endIfQuiet() bool {
 	}
 	if s.ending == "" {
 		s.ending = "nobody has used it for long enough"
+		s.board.Note(board.Event{Kind: board.Ending, Message: s.ending})
 	}
 	return true
 }

@@ -38,6 +38,7 @@ import (
 
 	"majordomus/lease"
 	"majordomus/lease/checkout"
+	"majordomus/server/board"
 	"majordomus/server/hub"
 	"majordomus/server/session"
 )
@@ -83,8 +84,17 @@ type Server struct {
 	joined  atomic.Bool            // somebody was here
 	peak    atomic.Int64           // most clients since memory was last given back
 	wake    chan struct{}          // one slot: nobody is attached any more
-	board   bell                   // rung at every change of clients and calls
+	bell    bell                   // rung at every change of clients and calls
 	telling sync.Mutex             // one change of the registry is told at a time
+
+	board     *board.Board
+	fold      bool       // upper and lower case are the same in paths
+	presence  sync.Mutex // one look at a peer at a time
+	ownBoard  ownBoard
+	worktrees worktrees
+
+	closing context.Context // ended when streams are to end
+	close   context.CancelFunc
 
 	stopping chan struct{} // closed by whoever asks it to stop
 	forced   chan struct{} // closed by whoever wants calls cut
@@ -114,6 +124,13 @@ func New(cfg Config) (*Server, error) {
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}), forced: make(chan struct{}),
 	}
 	s.stale.executable = cfg.Executable
+	s.closing, s.close = context.WithCancel(context.Background())
+	if c := cfg.Checkout; c != nil {
+		s.fold = caseBlind(c.Root)
+		s.board = board.New(c.Name, c.ID, s.fold)
+	} else {
+		s.board = board.New("", "", false)
+	}
 	if cfg.Tenure != nil {
 		s.started = cfg.Tenure.StartedAt()
 	}
@@ -127,7 +144,8 @@ func New(cfg Config) (*Server, error) {
 	sessions := session.Config{
 		MCP: s.mcp, Generation: s.generation,
 		MaxMessage: cfg.Policy.MaxMessageBytes, SessionIdle: cfg.Policy.SessionIdle, ReadTimeout: cfg.Policy.ReadDeadline,
-		Admit: s.admit, AtOnce: atOnce, Registry: s.fingerprint, OnChange: s.changed, Log: cfg.Log,
+		Admit: s.admit, AtOnce: atOnce, Registry: s.fingerprint, OnChange: s.changed,
+		OnPeer: s.present, Calls: recorder{s}, Log: cfg.Log,
 	}
 	if s.hub = s.newHub(); s.hub != nil {
 		sessions.Hosted = s.hub
@@ -214,7 +232,7 @@ func (s *Server) changed() {
 		for p := s.peak.Load(); int64(peers) > p && !s.peak.CompareAndSwap(p, int64(peers)); p = s.peak.Load() {
 		}
 	}
-	s.board.ring()
+	s.bell.ring()
 }
 
 // secret is the key, and its digest to compare in constant time whatever the

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -47,6 +48,10 @@ func (s *Server) tools() []mcpserver.ServerTool {
 			Handler: handle,
 		}
 	}
+	announce := tool("majordomus_announce", "Say what you work on",
+		"Records what you are about to do and the paths it concerns, so that the other peers of this repository see it, and answers with those whose paths meet yours. Call it before you change files, again when the paths change, and with an empty scope when you are done. It reserves nothing: when it names somebody, look at their intent, and work elsewhere or wait (majordomus_wait with until \"board\").",
+		schemaAnnounceIn, schemaAnnounceOut, s.callAnnounce)
+	announce.Tool.Annotations.ReadOnlyHint = &no // said twice it is said once
 	return []mcpserver.ServerTool{
 		tool("majordomus_server", "Which server this is",
 			"Says which majordomus server answers here: its version, the checkout it serves (name, ids, root), its address, when it started, whether it holds the checkout's lease, and how many peers (editors and other clients) are attached. Call it when it matters which checkout or which server you are talking to, or to see whether others work here too.",
@@ -55,8 +60,15 @@ func (s *Server) tools() []mcpserver.ServerTool {
 			"Checks this server and says what is not as it should be, each finding with its remedy. Call it when a tool fails unexpectedly, when other peers seem to be missing, or when the server may be out of date.",
 			schemaNothing, schemaHealth, s.callHealth),
 		tool("majordomus_wait", "Wait",
-			"Waits, then answers. Use it instead of asking again and again: wait for a number of seconds, or with until \"board\" for at most that long and less if another peer comes or goes. Nothing is changed by it, and cancelling it ends it at once.",
+			"Waits, then answers. Use it instead of asking again and again: wait for a number of seconds, or with until \"board\" for at most that long and less if another peer comes, goes or announces something. Nothing is changed by it, and cancelling it ends it at once.",
 			schemaWaitIn, schemaWaitOut, s.callWait),
+		tool("majordomus_peers", "Who works here, and on what",
+			"Shows the board: every editor and client that works in this repository, in this checkout and in its other git worktrees, what each announced to work on, which paths each was seen to touch, and where two of them overlap. Call it before you begin something that others may be doing, and when files change that you did not change.",
+			schemaPeersIn, schemaPeersOut, s.callPeers),
+		announce,
+		tool("majordomus_executions", "What ran here lately",
+			"Lists the calls of tools on this server that run now and that have ended, of all peers: who called what, how long it took, and what came of it. Call it to see whether another peer is running something, or why a call of yours was slow or failed.",
+			schemaExecutionsIn, schemaExecutionsOut, s.callExecutions),
 	}
 }
 
@@ -102,7 +114,7 @@ const schemaHealth = `{"type":"object","properties":{` +
 
 const schemaWaitIn = `{"type":"object","properties":{` +
 	`"seconds":{"type":"number","minimum":0,"maximum":300,"description":"how long to wait at most"},` +
-	`"until":{"type":"string","enum":["time","board"],"default":"time","description":"time: wait the seconds out. board: answer earlier if another peer comes or goes"},` +
+	`"until":{"type":"string","enum":["time","board"],"default":"time","description":"time: wait the seconds out. board: answer earlier if another peer comes, goes or announces something"},` +
 	`"note":{"type":"string","description":"comes back unchanged as the text of the answer: what you are waiting for, say"}},` +
 	`"required":["seconds"],"additionalProperties":false}`
 
@@ -111,8 +123,9 @@ const schemaWaitOut = `{"type":"object","properties":{` +
 	`"waited_seconds":{"type":"number","minimum":0},` +
 	`"came":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"with until board: peers that were not attached at the start"},` +
 	`"went":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"with until board: peers that are attached no more"},` +
+	`"announced":{"type":"array","items":{"$ref":"#/$defs/peer"},"description":"with until board: peers whose claims are others than at the start"},` +
 	`"note":{"type":"string","description":"the note, unless it is longer than 65536 bytes; the text of the answer has it in full"}},` +
-	`"required":["because","waited_seconds","came","went"],"additionalProperties":false,` +
+	`"required":["because","waited_seconds","came","went","announced"],"additionalProperties":false,` +
 	`"$defs":{"peer":{"type":"object","properties":{"id":{"type":"string"},"client":{"type":"string"}},"required":["id","client"],"additionalProperties":false}}}`
 
 func (s *Server) callServer(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -135,12 +148,15 @@ type waited struct {
 	Seconds float64   `json:"waited_seconds"`
 	Came    []visitor `json:"came"`
 	Went    []visitor `json:"went"`
+	Spoke   []visitor `json:"announced"`
 	Note    *string   `json:"note,omitempty"`
 }
 
 type visitor struct {
 	ID     string `json:"id"`
 	Client string `json:"client"`
+
+	claims string // all of them, to be compared
 }
 
 func (s *Server) callWait(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -165,25 +181,20 @@ func (s *Server) callWait(ctx context.Context, r mcp.CallToolRequest) (*mcp.Call
 	}
 
 	began := time.Now()
-	result := waited{Because: "time", Came: []visitor{}, Went: []visitor{}} // listed, so not null
-	board := until == "board"
-	var before map[string]visitor // looked at only where it matters: there may be a thousand
-	if board {
-		before = s.attached()
-	}
-	if err := s.wait(ctx, time.Duration(seconds*float64(time.Second)), board, before); err != nil {
-		return nil, err
-	}
-	if board {
-		result.Came, result.Went = differences(before, s.attached())
-		if len(result.Came)+len(result.Went) > 0 {
-			result.Because = "board"
+	result := waited{Because: "time", Came: []visitor{}, Went: []visitor{}, Spoke: []visitor{}} // listed, so not null
+	limit := time.Duration(seconds * float64(time.Second))
+	if until == "board" {
+		caller, _ := session.CallerFrom(ctx)
+		if err := s.waitForOthers(ctx, limit, caller.Key, &result); err != nil {
+			return nil, err
 		}
+	} else if err := wait(ctx, began, limit, nil); err != nil {
+		return nil, err
 	}
 	result.Seconds = math.Round(time.Since(began).Seconds()*1000) / 1000
 	text := fmt.Sprintf("waited %v s", result.Seconds)
 	if result.Because == "board" {
-		text += fmt.Sprintf("; peers came: %d, went: %d", len(result.Came), len(result.Went))
+		text += fmt.Sprintf("; peers came: %d, went: %d, announced something: %d", len(result.Came), len(result.Went), len(result.Spoke))
 	}
 	if noted {
 		text = note
@@ -194,74 +205,97 @@ func (s *Server) callWait(ctx context.Context, r mcp.CallToolRequest) (*mcp.Call
 	return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, StructuredContent: result}, nil
 }
 
-// wait waits for d, or until ctx ends, or for a change of the peers.
-func (s *Server) wait(ctx context.Context, d time.Duration, board bool, before map[string]visitor) error {
-	if d <= 0 && !board {
+// wait waits for d from began, or until ctx ends or there is news.
+func wait(ctx context.Context, began time.Time, d time.Duration, news <-chan struct{}) error {
+	left := d - time.Since(began)
+	if left <= 0 {
 		return nil
 	}
 	session.Yield(ctx)
-	began := time.Now()
-	over := time.NewTimer(d)
+	over := time.NewTimer(left)
 	defer over.Stop()
 	sign := time.NewTicker(waitSign)
 	defer sign.Stop()
-	calm := time.NewTimer(0) // when the peers are looked at again
-	calm.Stop()
-	defer calm.Stop()
-	var next <-chan struct{}
-	if board {
-		// Looked at once more behind the first listening: what changed in
-		// between rings nobody.
-		next = s.board.next()
-		calm.Reset(0)
-	}
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-over.C:
 			return nil
+		case <-news:
+			return nil
 		case <-sign.C:
 			// ignore error: a client that has gone ends ctx
 			session.Progress(ctx, time.Since(began).Seconds(), d.Seconds(), "waiting")
-		case <-next:
-			next = nil
-			calm.Reset(waitCalm)
-		case <-calm.C:
-			if next == nil {
-				next = s.board.next()
-			}
-			if came, went := differences(before, s.attached()); len(came)+len(went) > 0 {
-				return nil
-			}
 		}
 	}
 }
 
-// attached are the peers that do something here. Some editors start a second
-// process for a moment, to see whether it runs: that is nobody.
-func (s *Server) attached() map[string]visitor {
-	all := map[string]visitor{}
-	for _, p := range s.core.Peers() {
-		if p.Active {
-			all[p.ID+" "+p.Bridge] = visitor{p.ID, p.Client}
+// waitForOthers waits for d, or for less if there are other peers then, or they
+// say something else, than at the start.
+func (s *Server) waitForOthers(ctx context.Context, d time.Duration, caller string, result *waited) error {
+	began := time.Now()
+	before, revision := s.others(caller)
+	for {
+		news := make(chan struct{})
+		listening, stop := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if s.board.Changed(listening, revision) == nil && pausing(listening, waitCalm) {
+				close(news)
+			}
+		})
+		err := wait(ctx, began, d, news)
+		stop()
+		wg.Wait()
+		if err != nil {
+			return err
+		}
+		var now map[string]visitor
+		now, revision = s.others(caller)
+		result.Came, result.Went, result.Spoke = differences(before, now)
+		if len(result.Came)+len(result.Went)+len(result.Spoke) > 0 {
+			result.Because = "board"
+			return nil
+		}
+		if time.Since(began) >= d {
+			return nil
 		}
 	}
-	return all
+}
+
+// others are the peers on the board, but for one.
+func (s *Server) others(caller string) (map[string]visitor, uint64) {
+	views, revision := s.board.Views()
+	all := map[string]visitor{}
+	for _, v := range views {
+		if v.Attached && v.Key != caller {
+			var claims strings.Builder
+			for _, c := range v.Claims {
+				fmt.Fprintf(&claims, "%q %q %q\n", c.Name, c.Intent, c.Scope)
+			}
+			all[v.Key] = visitor{v.ID, v.Client, claims.String()}
+		}
+	}
+	return all, revision
 }
 
 // differences are never nil: they are listed.
-func differences(before, now map[string]visitor) (came, went []visitor) {
-	missing := func(from, in map[string]visitor) []visitor {
-		list := []visitor{}
-		for _, key := range slices.Sorted(maps.Keys(from)) {
-			if _, ok := in[key]; !ok {
-				list = append(list, from[key])
-			}
+func differences(before, now map[string]visitor) (came, went, spoke []visitor) {
+	came, went, spoke = []visitor{}, []visitor{}, []visitor{}
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if was, ok := before[key]; !ok {
+			came = append(came, now[key])
+		} else if was.claims != now[key].claims {
+			spoke = append(spoke, now[key])
 		}
-		return list
 	}
-	return missing(now, before), missing(before, now)
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := now[key]; !ok {
+			went = append(went, before[key])
+		}
+	}
+	return came, went, spoke
 }
 
 // arguments are those of a call, of which only known ones may be there.

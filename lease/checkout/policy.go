@@ -47,6 +47,7 @@ type Policy struct {
 	Idle            time.Duration // how long a server outlives its last peer
 	SessionIdle     time.Duration // when an HTTP session without request or stream is forgotten
 	MaxMessageBytes int64         // the largest message on any leg
+	ObservePaths    bool          // are paths that calls of hosted tools name shown to others
 	Autostart       bool          // may a shell that enters the checkout bring its server up
 }
 
@@ -63,6 +64,7 @@ func DefaultPolicy() Policy {
 		Idle:            15 * time.Minute,
 		SessionIdle:     30 * time.Minute,
 		MaxMessageBytes: 64 << 20,
+		ObservePaths:    true,
 		Autostart:       true,
 	}
 }
@@ -135,7 +137,7 @@ const unknownKey = "is not a key of this block"
 
 var policyKeys = []string{
 	"bind_grace_seconds", "busy_grace_seconds", "join_timeout_seconds", "probe_timeout_seconds",
-	"read_deadline_seconds", "idle_seconds", "session_idle_seconds", "max_message_bytes", "autostart",
+	"read_deadline_seconds", "idle_seconds", "session_idle_seconds", "max_message_bytes", "observe_paths", "autostart",
 }
 
 // set sets one key of p and returns why it cannot, or "".
@@ -168,8 +170,12 @@ func set(p *Policy, key string, value *yaml.Node) string {
 			return "must be a whole number of bytes above 0, not " + shown(value)
 		}
 		p.MaxMessageBytes = n
-	case "autostart":
-		if value.Kind != yaml.ScalarNode || value.Tag != "!!bool" || value.Decode(&p.Autostart) != nil {
+	case "observe_paths", "autostart":
+		to := &p.Autostart
+		if key == "observe_paths" {
+			to = &p.ObservePaths
+		}
+		if value.Kind != yaml.ScalarNode || value.Tag != "!!bool" || value.Decode(to) != nil {
 			return "must be true or false, not " + shown(value)
 		}
 	default:

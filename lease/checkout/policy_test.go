@@ -16,7 +16,7 @@ func policyOf(t testing.TB, text string) (Policy, error) {
 
 func TestPolicy(t *testing.T) {
 	d := DefaultPolicy()
-	want := Policy{15 * time.Second, 3 * time.Second, 8 * time.Second, time.Second, 30 * time.Second, 900 * time.Second, 1800 * time.Second, 67108864, true}
+	want := Policy{15 * time.Second, 3 * time.Second, 8 * time.Second, time.Second, 30 * time.Second, 900 * time.Second, 1800 * time.Second, 67108864, true, true}
 	if d != want {
 		t.Errorf("defaults %+v, want %+v", d, want)
 	}
@@ -39,9 +39,10 @@ server:
   idle_seconds: 6
   session_idle_seconds: 1e3
   max_message_bytes: 1_048_576
+  observe_paths: false
   autostart: false
 `)
-	want = Policy{time.Second, 2500 * time.Millisecond, 3 * time.Second, 250 * time.Millisecond, 5 * time.Second, 6 * time.Second, 1000 * time.Second, 1 << 20, false}
+	want = Policy{time.Second, 2500 * time.Millisecond, 3 * time.Second, 250 * time.Millisecond, 5 * time.Second, 6 * time.Second, 1000 * time.Second, 1 << 20, false, false}
 	if err != nil || p != want {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -87,6 +88,7 @@ func TestPolicyErrors(t *testing.T) {
 		{"server:\n  max_message_bytes: 99999999999999999999\n", "server.max_message_bytes", 2, ""},
 		{"server:\n  autostart: 1\n", "server.autostart", 2, ""},
 		{"server:\n  autostart: maybe\n", "server.autostart", 2, ""},
+		{"server:\n  observe_paths: 0\n", "server.observe_paths", 2, ""},
 		{"server:\n  idle_seconds: 1\n  idle_seconds: 2\n", "server.idle_seconds", 3, "twice"},
 		{"server:\n  ? [a]\n  : 1\n", "server", 2, ""},
 		{"a: 1\n\nserver: yes please\n", "server", 3, ""},

@@ -49,6 +49,7 @@ type target struct {
 	up   *upstream
 	name string // as the server calls it
 	safe bool   // a call may run twice: it reads, or says that it may
+	read bool   // it says that it only reads
 }
 
 type template struct {
@@ -179,7 +180,8 @@ func (r *routes) name(table map[string]target, u *upstream, e entry) []byte {
 		// Two that differ only in what is not left of them.
 		public = hashed(strings.Map(plainRune, u.server.Name+"__"+e.key), fmt.Sprintf("%s\x00%s\x00%d", u.server.Name, e.key, n))
 	}
-	table[public] = target{up: u, name: e.key, safe: says(e.raw, "readOnlyHint") || says(e.raw, "idempotentHint")}
+	read := says(e.raw, "readOnlyHint")
+	table[public] = target{up: u, name: e.key, safe: read || says(e.raw, "idempotentHint"), read: read}
 	return frame.Set(e.raw, "name", frame.Quote(public))
 }
 

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"majordomus/bridge/frame"
+	"majordomus/server/board"
+	"majordomus/server/session"
+)
+
+// recorder puts the calls of tools on the board.
+type recorder struct{ s *Server }
+
+// longestTool is as much of a tool's name as is kept: a client may call anything.
+const longestTool = 128
+
+func (r recorder) Began(q session.Request) uint64 {
+	who := q.Caller()
+	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
+	upstream := ""
+	if r.s.hub != nil {
+		upstream, _ = r.s.hub.Tool(tool)
+	}
+	return r.s.board.Began(board.Execution{
+		Peer: who.ID, Client: who.Client, Tool: brief(tool, longestTool), Upstream: upstream, Started: time.Now().UTC(),
+	})
+}
+
+func (r recorder) Ended(number uint64, q session.Request, outcome string, took time.Duration) {
+	r.s.board.Ended(number, outcome, took)
+	if outcome == "ok" {
+		r.touch(q)
+	}
+}
+
+// touch notes the paths that a call of a hosted tool named. Our own tools touch
+// nothing.
+func (r recorder) touch(q session.Request) {
+	s := r.s
+	if s.hub == nil || s.cfg.Checkout == nil || !s.cfg.Policy.ObservePaths || len(q.Message().Params) > largestLooked {
+		return
+	}
+	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
+	upstream, reads := s.hub.Tool(tool)
+	if upstream == "" {
+		return
+	}
+	var paths []string
+	for _, p := range named(frame.Get(q.Message().Params, "arguments")) {
+		// What is not there, once the call has ended, was no path: a query, or a
+		// path of some other thing. A file that the call removed is missed.
+		below, reason := board.Inside(s.cfg.Checkout.Root, p, s.fold)
+		if reason != "" || below == "." {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(s.cfg.Checkout.Root, filepath.FromSlash(below))); err == nil {
+			paths = append(paths, below)
+		}
+	}
+	if len(paths) > 0 {
+		s.board.Touch(q.Caller().Key, paths, !reads)
+	}
+}
+
+const (
+	largestLooked = 64 << 10
+	mostNamedIn   = 32 // paths of one call
+)
+
+// pathNames are the arguments in which tools take paths, without case and
+// without what joins their words.
+var pathNames = map[string]bool{
+	"path": true, "paths": true, "file": true, "files": true, "uri": true, "uris": true,
+	"filepath": true, "filepaths": true, "filename": true, "filenames": true, "absolutepath": true, "relativepath": true,
+	"dir": true, "directory": true, "folder": true, "source": true, "destination": true, "from": true, "to": true,
+	"target": true, "targetfile": true, "oldpath": true, "newpath": true, "notebookpath": true,
+}
+
+// named are the paths that arguments name.
+func named(arguments []byte) []string {
+	var paths []string
+	add := func(raw []byte) bool {
+		if p, ok := frame.Text(raw); ok && p != "" && (!strings.Contains(p, "://") || strings.HasPrefix(p, "file://")) {
+			paths = append(paths, p)
+		}
+		return len(paths) < mostNamedIn
+	}
+	// ignore error: what is no object names nothing
+	_ = frame.Members(arguments, func(key string, value []byte) bool {
+		if !pathNames[strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))] {
+			return true
+		}
+		if len(value) > 0 && value[0] == '[' {
+			_ = frame.Elements(value, add) // ignore error: as above
+			return len(paths) < mostNamedIn
+		}
+		return add(value)
+	})
+	return paths
+}
