@@ -3,7 +3,9 @@
 package child
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -17,6 +19,14 @@ import (
 // everything that is not provably what was recorded. Each gets 2 s to end after
 // being asked, all at the same time; where there is nothing to end, it takes no
 // time.
+//
+// It may run beside Start, and ends nothing that this process has started. A
+// child without a record yet is in nobody's. One with a record is of a living
+// server: this one. And an older record is not taken for it when the child got
+// the number of the group of old: its leader then has another time, and where
+// the leader is dead, what it started lacks the mark. While anything of a group
+// lives the kernel gives its number to nobody, so between the look and the
+// signal the group would have to end by itself and all numbers come round.
 func Sweep(folder string, log *slog.Logger) (ended []string) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -42,6 +52,9 @@ func Sweep(folder string, log *slog.Logger) (ended []string) {
 			continue
 		}
 		b, err := read(root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its child has just ended
+		}
 		if err != nil {
 			log.Warn("a record of a hosted server cannot be read", "file", name, "err", err)
 			continue

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -279,6 +281,63 @@ func TestSweepEndsNothingElse(t *testing.T) {
 	plant(t, folder, right)
 	if ended, log := sweep(t, folder); len(ended) != 1 || alive(t, member) {
 		t.Errorf("and the right one: ended %q\n%s", ended, log)
+	}
+}
+
+// A sweep beside first starts: what was just started lives, also where an older
+// record has the number of its group.
+func TestSweepBesideStarts(t *testing.T) {
+	t.Parallel()
+	folder, aside := t.TempDir(), t.TempDir()
+	stop, swept := make(chan struct{}), make(chan struct{})
+	log, said := logbook()
+	go func() { // ends before the test does
+		defer close(swept)
+		for {
+			if ended := Sweep(folder, log); len(ended) > 0 {
+				t.Errorf("ended %q", ended)
+			}
+			select {
+			case swept <- struct{}{}:
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	defer func() {
+		close(stop)
+		for range swept {
+		}
+	}()
+	again := func() { // all of one sweep, begun after now
+		<-swept
+		<-swept
+	}
+	for range 10 {
+		s := spec("echo")
+		s.Records = folder
+		h := host(t, s)
+		again()
+		old := record{Schema: recordSchema, Name: "old", Token: newToken(), Server: identity{os.Getpid(), "1"}, Leader: identity{h.PID(), "1"}}
+		old.Boot, old.Namespace = system()
+		planted := filepath.Join(folder, old.Token+recordSuffix)
+		if err := os.Rename(plant(t, aside, old), planted); err != nil { // never half of it
+			t.Fatal(err)
+		}
+		again()
+		if _, err := os.Lstat(planted); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the older record was not looked at: %v\n%s", err, said)
+		}
+		h.say("still")
+		if got := h.line(); got != "still" {
+			t.Fatalf("it said %q\n%s", got, said)
+		}
+		onlyRecord(t, folder)
+		h.Stop(t.Context())
+	}
+	if strings.Contains(said.String(), "WARN") {
+		t.Errorf("it said %s", said)
 	}
 }
 
