@@ -334,7 +334,7 @@ func TestSweepBesideStarts(t *testing.T) {
 			t.Fatalf("it said %q\n%s", got, said)
 		}
 		onlyRecord(t, folder)
-		h.Stop(t.Context())
+		stopNow(h.Child)
 	}
 	if strings.Contains(said.String(), "WARN") {
 		t.Errorf("it said %s", said)
