@@ -10,6 +10,16 @@ import (
 	"time"
 )
 
+// A refusal is a server's answer that it will not.
+type refusal struct{ path, status, code, message string }
+
+func (r *refusal) Error() string {
+	if r.code == "" {
+		return fmt.Sprintf("the server refused %s: %s", r.path, r.status)
+	}
+	return fmt.Sprintf("the server refused %s: %s (%s)", r.path, r.message, r.code)
+}
+
 // call asks the server at base for path with the checkout's key, sends body
 // and decodes the answer into result, both as JSON where not nil. It takes at
 // most 10 s; a server that hangs is its caller's to report.
@@ -49,10 +59,8 @@ func call(ctx context.Context, base, key, method, path string, body, result any)
 		var e struct {
 			Error struct{ Code, Message string }
 		}
-		if json.Unmarshal(b, &e) == nil && e.Error.Code != "" {
-			return fmt.Errorf("the server refused %s: %s (%s)", path, e.Error.Message, e.Error.Code)
-		}
-		return fmt.Errorf("the server refused %s: %s", path, resp.Status)
+		json.Unmarshal(b, &e) // ignore error: then the status has to do
+		return &refusal{path, resp.Status, e.Error.Code, e.Error.Message}
 	}
 	if result == nil {
 		return nil
