@@ -1,12 +1,14 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,6 +49,7 @@ func far(t *testing.T, name, tools string) string {
 		result := map[string]string{  // all else has no answer
 			"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"` + name + `","version":"1"}}`,
 			"tools/list": `{"tools":[` + tools + `]}`,
+			"tools/call": `{"content":[],"isError":` + strconv.FormatBool(bytes.Contains(m.Params, []byte("wrong"))) + `}`,
 		}[m.Name()]
 		if result == "" {
 			w.WriteHeader(http.StatusAccepted)

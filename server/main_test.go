@@ -75,8 +75,18 @@ func settle(t *testing.T, change func(*Config)) *place {
 
 func prepare(t *testing.T, change func(*Config)) *place {
 	t.Helper()
-	p := &place{t: t, root: filepath.Join(t.TempDir(), "shop"), log: &logged{}}
+	p := newPlace(t, filepath.Join(t.TempDir(), "shop"))
 	p.write(".git/HEAD", "ref: refs/heads/main\n")
+	p.prepare(change)
+	return p
+}
+
+func newPlace(t *testing.T, root string) *place { return &place{t: t, root: root, log: &logged{}} }
+
+// prepare fills the place's checkout, stands for election and makes the server.
+func (p *place) prepare(change func(*Config)) {
+	t := p.t
+	t.Helper()
 	p.write(".ai/manifest.yaml", "schema: ai-repository/v1\n")
 	p.write(".ai/repo/AGENTS.md", "# Rules\n")
 	p.write(".ai/repo/docs/a b.json", "{}")
@@ -117,7 +127,6 @@ func prepare(t *testing.T, change func(*Config)) *place {
 	transport := &http.Transport{}
 	p.client = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
-	return p
 }
 
 // run runs the server and waits until it serves.
