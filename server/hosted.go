@@ -48,7 +48,7 @@ func (s *Server) newHub() *hub.Hub {
 			s.core.Tell("!registry " + s.fingerprint())
 			s.core.ListChanged(kind)
 		},
-		Updated: func(uri string) { s.core.Updated(uri) }, MaxMessage: s.cfg.Policy.MaxMessageBytes, Log: s.log,
+		Updated: func(session, uri string) { s.core.UpdatedFor(session, uri) }, MaxMessage: s.cfg.Policy.MaxMessageBytes, Log: s.log,
 		OpenLog: func(string) (io.WriteCloser, error) { return discard{io.Discard}, nil },
 	}
 	if f := s.cfg.Folder; f != nil {

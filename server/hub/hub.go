@@ -53,8 +53,8 @@ type Config struct {
 	Records string                                    // folder for the records of process groups; "" keeps none
 	Keep    string                                    // folder for catalogues; "" keeps none
 
-	Changed func(kind string) // a list has changed: tools, prompts or resources; must not block
-	Updated func(uri string)  // a resource has changed; must not block
+	Changed func(kind string)         // a list has changed: tools, prompts or resources; must not block
+	Updated func(session, uri string) // a resource has changed, of one session's own server or for all (""); must not block
 
 	MaxMessage int64
 	Log        *slog.Logger
@@ -211,13 +211,30 @@ func (h *Hub) newUpstream(e config.Server) *upstream {
 
 // warm starts a server before it is called, so that it is up when it is.
 func (u *upstream) warm() {
-	if u.server.Share == config.ShareSession && u.isKnown() {
-		return // there is one for each client, when it calls
+	if !u.own() || !u.isKnown() {
+		u.instance("").warm()
+		return
 	}
-	in := u.instance("")
+	// There is one for each client: when it calls, or for what it watches.
+	for client := range u.watched() {
+		u.instance(client).warm()
+	}
+}
+
+func (in *instance) warm() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.startLocked()
+}
+
+// own reports whether each client has a process of its own.
+func (u *upstream) own() bool { return u.server.Share == config.ShareSession }
+
+// has reports whether there is something to ask for the client.
+func (u *upstream) has(client string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return !u.own() || u.instances[client] != nil
 }
 
 func (u *upstream) isKnown() bool {
@@ -231,7 +248,7 @@ func (u *upstream) isKnown() bool {
 
 // instance is the process that a client's calls go to.
 func (u *upstream) instance(client string) *instance {
-	if u.server.Share != config.ShareSession {
+	if !u.own() {
 		client = ""
 	}
 	u.mu.Lock()
@@ -356,7 +373,7 @@ func (h *Hub) Left(client string) {
 	delete(h.present, client)
 	h.mu.Unlock()
 	for _, uri := range h.watches.leave(client) {
-		if u := h.current().resource(uri); u != nil && u.server.Share != config.ShareSession {
+		if u := h.current().resource(uri); u != nil && !u.own() {
 			h.tellUpstream(u, "", "resources/unsubscribe", uri)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -528,6 +529,78 @@ func TestWatchingResources(t *testing.T) {
 	}
 	two.conn.Close()
 	eventually(t, "nobody watches", func() bool { return said("resources/unsubscribe") == 1 })
+}
+
+// Of a server that each client has for itself, each watches its own: what one
+// does is told to no other process, and what one process says to no other client,
+// also after a restart.
+func TestWatchingResourcesOfOnesOwn(t *testing.T) {
+	h := settle(t, "log/session")
+	const uri = "test://log/one"
+	subscribed := `"notifications/resources/updated","params":{"uri":"` + uri + `"`
+	clients := []*client{h.client(), h.client(), h.stateless()}
+	args := []string{"", "", "," + statelessMeta}
+	pids := make([]string, 3)
+	for i, c := range clients {
+		c.ask("resources/list", `{"n":0`+args[i]+`}`)
+		pids[i] = text(c.ask("tools/call", `{"name":"log__echo","arguments":{"do":"pid"}`+args[i]+`}`))
+	}
+	// told is how many processes were told the method, in this order.
+	told := func(method string) (by []string) {
+		for line := range strings.Lines(h.log("log")) {
+			if strings.Contains(line, `"method":"`+method+`"`) {
+				_, pid, _ := strings.Cut(strings.TrimSpace(line), " by ")
+				by = append(by, pid)
+			}
+		}
+		return by
+	}
+	heard := func(i int) int {
+		clients[i].ask("resources/list", `{"n":0`+args[i]+`}`)
+		n := strings.Count(strings.Join(clients[i].notes, "\n"), subscribed)
+		clients[i].notes = nil
+		return n
+	}
+	hears := func(i int) {
+		t.Helper()
+		eventually(t, "the client hears", func() bool { return heard(i) > 0 })
+		for other := range clients {
+			if other != i && heard(other) > 0 {
+				t.Errorf("client %d hears what client %d watches", other, i)
+			}
+		}
+	}
+	change := func(i int) {
+		t.Helper()
+		if m := clients[i].ask("tools/call", `{"name":"log__echo","arguments":{"do":"update","uri":"`+uri+`"}`+args[i]+`}`); m.Error != nil {
+			t.Fatal(string(m.Raw))
+		}
+	}
+	listen := ""
+	for i, c := range clients {
+		if i < 2 {
+			c.ask("resources/subscribe", `{"uri":"`+uri+`"}`)
+		} else {
+			listen = c.send("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["`+uri+`"]}`+args[i]+`}`)
+		}
+		hears(i) // the server says so at once
+		if by := told("resources/subscribe"); !slices.Equal(by, pids[:i+1]) {
+			t.Fatalf("subscribed at %q, of %q", by, pids)
+		}
+	}
+	for i := range clients {
+		change(i)
+		hears(i)
+	}
+	// One that goes away from it tells its own, though others stay.
+	clients[0].ask("resources/unsubscribe", `{"uri":"`+uri+`"}`)
+	clients[2].say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + listen + `}}`)
+	eventually(t, "both processes are told", func() bool { return len(told("resources/unsubscribe")) == 2 })
+	if by := told("resources/unsubscribe"); !slices.Equal(by, []string{pids[0], pids[2]}) {
+		t.Errorf("unsubscribed at %q, of %q", by, pids)
+	}
+	change(1)
+	hears(1)
 }
 
 func TestListensWatchResources(t *testing.T) {

@@ -185,7 +185,7 @@ func (in *instance) restLocked() {
 }
 
 func (in *instance) endIdle() {
-	watched := in.up.watched() // then its word is waited for
+	watched := len(in.watched()) > 0 // then its word is waited for
 	in.mu.Lock()
 	c := in.conn
 	if len(in.active) > 0 || in.state != stateReady || watched {
@@ -567,8 +567,9 @@ func (in *instance) told(ctx context.Context, m frame.Message) {
 		}
 		in.log.Info("a hosted server says", "level", level, "data", brief(frame.Get(m.Params, "data")))
 	case "notifications/resources/updated":
-		if uri, ok := frame.Text(frame.Get(m.Params, "uri")); ok {
-			h.cfg.Updated(uri)
+		uri, ok := frame.Text(frame.Get(m.Params, "uri"))
+		if ok && (in.owner != "" || !in.up.own()) { // or nobody asked it
+			h.cfg.Updated(in.owner, uri)
 		}
 	default:
 		for i, k := range kinds {

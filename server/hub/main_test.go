@@ -69,7 +69,7 @@ func hosted(kind string) {
 			continue
 		}
 		if kind == "log" {
-			fmt.Fprintln(os.Stderr, "got", strings.TrimSpace(line))
+			fmt.Fprintln(os.Stderr, "got", strings.TrimSpace(line), "by", os.Getpid())
 		}
 		id := string(m.ID)
 		if m.IsResponse() {
@@ -178,6 +178,9 @@ func hosted(kind string) {
 					content(uri)
 				case "big":
 					content(strings.Repeat("x", 30<<20))
+				case "update":
+					say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%s}}`, frame.Get(args, "uri"))
+					content("updated")
 				case "fail":
 					say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32050,"message":"no <thing>","data":{"n":1e2}}}`, id)
 				default:
@@ -257,7 +260,7 @@ func (h *house) open() {
 			h.mu.Unlock()
 			h.core.ListChanged(kind)
 		},
-		Updated: func(uri string) { h.core.Updated(uri) },
+		Updated: func(session, uri string) { h.core.UpdatedFor(session, uri) },
 	}
 	h.hub = hub.New(cfg)
 	m := mcpserver.NewMCPServer("house", "1", mcpserver.WithToolCapabilities(true), mcpserver.WithPromptCapabilities(true), mcpserver.WithResourceCapabilities(true, true), mcpserver.WithLogging(), mcpserver.WithCompletions())

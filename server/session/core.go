@@ -372,16 +372,19 @@ func (c *Core) ListChanged(kind string) {
 }
 
 // Updated tells whoever subscribed to the resource that it has changed.
-func (c *Core) Updated(uri string) {
+func (c *Core) Updated(uri string) { c.UpdatedFor("", uri) }
+
+// UpdatedFor is Updated for what only one session can see; "" is all of them.
+func (c *Core) UpdatedFor(session, uri string) {
 	const method = "notifications/resources/updated"
 	params := append(append([]byte(`{"uri":`), frame.Quote(uri)...), '}')
 	for _, s := range c.all() {
-		if s.subscribed(uri) {
+		if (session == "" || s.id == session) && s.subscribed(uri) {
 			s.notify(frame.Notification(method, params))
 		}
 	}
 	for _, l := range c.listening() {
-		if l.IsSubscribedToResource(uri) {
+		if (session == "" || l.id == session) && l.IsSubscribedToResource(uri) {
 			l.tell(method, params)
 		}
 	}
