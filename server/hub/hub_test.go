@@ -601,6 +601,17 @@ func TestWatchingResourcesOfOnesOwn(t *testing.T) {
 	}
 	change(1)
 	hears(1)
+	// Started anew it knows of its own client, and comes back for that alone.
+	before, running := len(told("resources/subscribe")), len(h.hub.States()[0].Processes)
+	clients[1].call("log__echo", `"do":"die"`)
+	clients[0].call("log__echo", `"do":"die"`)
+	hears(1)
+	if n := len(told("resources/subscribe")) - before; n != 1 {
+		t.Errorf("%d were told anew who watches", n)
+	}
+	if n := len(h.hub.States()[0].Processes); n != running-1 {
+		t.Errorf("%d processes run of %d, one of which nobody watches at", n, running)
+	}
 }
 
 func TestListensWatchResources(t *testing.T) {

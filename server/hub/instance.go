@@ -296,10 +296,27 @@ func (in *instance) failedLocked(err error, lived time.Duration) {
 		in.failures = 0
 	}
 	in.failures++
-	pause := min(longestPause, firstPause<<min(in.failures-1, 20))
-	pause += rand.N(pause/4 + 1)
+	pause := in.pauseLocked()
 	in.state, in.conn, in.child, in.failure, in.retryAt = stateFailed, nil, nil, err, time.Now().Add(pause)
 	in.log.Warn("a hosted server has failed", "because", err, "in a row", in.failures, "next start after", pause.Round(time.Millisecond))
+	in.backLocked(pause)
+}
+
+// pauseLocked grows with the failures in a row.
+func (in *instance) pauseLocked() time.Duration {
+	pause := min(longestPause, firstPause<<min(in.failures-1, 20))
+	return pause + rand.N(pause/4+1)
+}
+
+// backLocked has it started again after a pause if somebody watches something
+// there: who waits for its word makes no call that would do it.
+func (in *instance) backLocked(pause time.Duration) {
+	back := func() {
+		if len(in.watched()) > 0 {
+			in.warm()
+		}
+	}
+	time.AfterFunc(pause, func() { in.up.hub.spawn(back) })
 }
 
 // open starts the server's process, or makes ready to call on the server.
@@ -389,11 +406,14 @@ func (in *instance) watch(c hosted, since time.Time, noted chan<- struct{}) {
 	in.mu.Lock()
 	switch lived := time.Since(since); {
 	case in.conn != c || in.over:
-	case errors.Is(err, errForgotten):
+	case errors.Is(err, errForgotten) && lived > steady:
+		in.failures = 0
 		in.stoppedLocked()
-		if lived > steady {
-			in.startLocked()
-		}
+		in.startLocked()
+	case errors.Is(err, errForgotten): // it may do so each time
+		in.failures++
+		in.stoppedLocked()
+		in.backLocked(in.pauseLocked())
 	default:
 		in.failedLocked(err, lived)
 	}

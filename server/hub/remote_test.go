@@ -541,6 +541,62 @@ func TestRemoteForgets(t *testing.T) {
 	}
 }
 
+// A server that forgets a session soon after its start is come back to where
+// somebody watches something there, who makes no call that would do it.
+func TestRemoteForgetsWhoWatches(t *testing.T) {
+	t.Parallel()
+	f := newFar(t)
+	var closing sync.Map // by session: ends its stream
+	f.gets = func(w http.ResponseWriter, r *http.Request) {
+		end := make(chan struct{})
+		closing.Store(r.Header.Get("Mcp-Session-Id"), end)
+		stream(w)
+		select {
+		case <-end:
+		case <-r.Context().Done():
+		}
+	}
+	f.first = func(w http.ResponseWriter, r *http.Request, m frame.Message) bool {
+		known := false
+		f.set(func() { known = f.sessions[r.Header.Get("Mcp-Session-Id")] })
+		switch name := m.Name(); {
+		case name == "initialize":
+			id := ""
+			f.set(func() {
+				f.begun++
+				id = fmt.Sprintf("session-%d", f.begun)
+				f.sessions[id] = true
+			})
+			w.Header().Set("Mcp-Session-Id", id)
+			answer(w, m, `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"far","version":"1"}}`)
+		case name == "resources/list" && known:
+			answer(w, m, `{"resources":[{"uri":"far://one","name":"one"}]}`)
+		case name == "resources/subscribe" && known:
+			answer(w, m, `{}`)
+		default:
+			return false
+		}
+		return true
+	}
+	h := reach(t, f)
+	c := h.client()
+	c.ask("resources/list", "{}")
+	if m := c.ask("resources/subscribe", `{"uri":"far://one"}`); m.Error != nil {
+		t.Fatal(string(m.Raw))
+	}
+	for n := range 2 {
+		var end any
+		eventually(t, "it is listened to", func() bool {
+			var there bool
+			end, there = closing.Load(fmt.Sprintf("session-%d", n+1))
+			return there
+		})
+		f.forget()
+		close(end.(chan struct{}))
+		eventually(t, "it is told anew who watches", func() bool { return len(f.visits("resources/subscribe")) == n+2 })
+	}
+}
+
 // A call that may have run is not sent again, whatever became of the session.
 func TestRemoteRepeatsNothingThatMayHaveRun(t *testing.T) {
 	t.Parallel()
