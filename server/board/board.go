@@ -26,11 +26,14 @@ import (
 // What is kept at most. All of it is shown to people or models, who read less.
 const (
 	mostDeparted = 32
-	mostClaims   = 32      // of one peer
-	mostScope    = 256     // paths of one claim
-	mostPath     = 1 << 10 // bytes
-	mostIntent   = 2 << 10 // bytes
-	mostTouched  = 64      // paths of one peer
+	mostClaims   = 32       // of one peer
+	mostScope    = 256      // paths of one claim
+	mostPath     = 1 << 10  // bytes
+	mostIntent   = 2 << 10  // bytes
+	mostAll      = 16 << 10 // bytes of one claim's paths
+	mostTouched  = 64       // paths of one peer
+	mostHands    = 64       // peers that are there by hand only: they do not depart
+	mostName     = 256      // bytes of what clients and tools call themselves
 )
 
 // freshness is how long a touched path says that somebody works there. A path
@@ -116,20 +119,23 @@ type Board struct {
 	peers   map[string]*peer
 	session map[string]*peer // by the sessions that are there
 	rev     uint64           // counts changes of the peers
+	revBell bell
+	views   []View // as of that revision, unless nil; never changed
 	events  ring[Event]
-	calls   ring[Execution]
+	evBell  bell
+	calls   ring[*Execution]
 	running map[uint64]*Execution
 	number  uint64 // of the last execution
-	wake    chan struct{}
 }
 
 type peer struct {
 	Peer
 	sessions int
-	hand     bool
+	hand     bool // announced by hand, and never there: it cannot depart
 	departed time.Time
 	claims   []Claim
 	touched  []Touched // the last touched last
+	view     *View     // nil since the last change
 }
 
 func (p *peer) attached() bool { return p.hand || p.sessions > 0 }
@@ -140,41 +146,49 @@ func New(checkout, id string, fold bool) *Board {
 	return &Board{
 		checkout: checkout, id: id, fold: fold,
 		peers: map[string]*peer{}, session: map[string]*peer{}, running: map[uint64]*Execution{},
-		events: ring[Event]{most: mostEvents}, calls: ring[Execution]{most: mostExecutions},
+		events: ring[Event]{most: mostEvents}, calls: ring[*Execution]{most: mostExecutions},
 	}
 }
 
-// Attach puts a client on the board, or says anew who is behind a session.
+// Attach puts a client on the board, or says anew who is behind a session. A
+// peer may have several sessions: a bridge comes back before its old link is
+// found dead.
 func (b *Board) Attach(session string, who Peer) {
+	who = who.brief()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.session[session]
+	if p != nil && p.Key != who.Key { // somebody else
+		b.detachLocked(session)
+		p = nil
+	}
+	came := false
 	if p == nil {
 		if p = b.peers[who.Key]; p == nil {
-			p = &peer{Peer: who}
+			p = &peer{}
 			b.peers[who.Key] = p
 		}
 		b.session[session] = p
 		p.sessions++
-		if p.sessions == 1 {
-			who.Since = firstOf(p.Since, who.Since)
-			p.Peer, p.departed = who, time.Time{}
-			b.changedLocked(Event{Kind: PeerCame, Peer: p.ID, Client: p.Client})
-			return
-		}
+		came = p.sessions == 1
 	}
-	who.Since = firstOf(p.Since, who.Since)
-	if p.Peer != who {
-		p.Peer = who
-		b.changedLocked(Event{})
+	if !p.Since.IsZero() && !p.Since.After(who.Since) || who.Since.IsZero() {
+		who.Since = p.Since
+	}
+	changed := came || p.Peer != who
+	p.Peer = who
+	switch {
+	case came:
+		p.departed, p.hand = time.Time{}, false
+		b.changedLocked(p, Event{Kind: PeerCame, Peer: p.ID, Client: p.Client})
+	case changed:
+		b.changedLocked(p, Event{})
 	}
 }
 
-func firstOf(a, b time.Time) time.Time {
-	if !a.IsZero() && a.Before(b) {
-		return a
-	}
-	return b
+func (p Peer) brief() Peer {
+	p.Client, p.Version, p.Era = cut(p.Client, mostName), cut(p.Version, mostName), cut(p.Era, mostName)
+	return p
 }
 
 // Detach takes a session off. A peer that announced something stays, as one
@@ -182,12 +196,16 @@ func firstOf(a, b time.Time) time.Time {
 func (b *Board) Detach(session string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.detachLocked(session)
+}
+
+func (b *Board) detachLocked(session string) {
 	p := b.session[session]
 	if p == nil {
 		return
 	}
 	delete(b.session, session)
-	if p.sessions--; p.attached() {
+	if p.sessions--; p.sessions > 0 {
 		return
 	}
 	p.departed = time.Now().UTC()
@@ -195,7 +213,7 @@ func (b *Board) Detach(session string) {
 		delete(b.peers, p.Key)
 	}
 	b.pruneLocked()
-	b.changedLocked(Event{Kind: PeerWent, Peer: p.ID, Client: p.Client})
+	b.changedLocked(p, Event{Kind: PeerWent, Peer: p.ID, Client: p.Client})
 }
 
 // pruneLocked forgets those who departed first.
@@ -209,7 +227,9 @@ func (b *Board) pruneLocked() {
 	if len(gone) <= mostDeparted {
 		return
 	}
-	slices.SortFunc(gone, func(x, y *peer) int { return x.departed.Compare(y.departed) })
+	slices.SortFunc(gone, func(x, y *peer) int {
+		return cmp.Or(x.departed.Compare(y.departed), strings.Compare(x.Key, y.Key))
+	})
 	for _, p := range gone[:len(gone)-mostDeparted] {
 		delete(b.peers, p.Key)
 	}
@@ -234,52 +254,96 @@ func (b *Board) Announce(who Peer, hand bool, a Announcement) (Announced, error)
 		return Announced{}, &LimitError{"intent", fmt.Sprintf("has more than %d bytes", mostIntent)}
 	case len(a.Claim) > 100:
 		return Announced{}, &LimitError{"claim", "has more than 100 bytes"}
+	case len(a.Scope) > 0 && strings.TrimSpace(a.Intent) == "":
+		return Announced{}, &LimitError{"intent", "is empty: say what you do there"}
 	case len(a.Scope) > mostScope:
 		return Announced{}, &LimitError{"scope", fmt.Sprintf("has more than %d paths; name the folder they are in", mostScope)}
 	}
+	all := 0
+	for _, path := range a.Scope {
+		all += len(path)
+	}
+	if all > mostAll {
+		return Announced{}, &LimitError{"scope", fmt.Sprintf("has more than %d bytes of paths; name the folder they are in", mostAll)}
+	}
+	done, others, err := b.announce(who.brief(), hand, a)
+	if err == nil && len(a.Scope) > 0 {
+		// Of two who announce, the second to be recorded has the first in what
+		// it then saw; that may be compared while others come.
+		done.Overlaps = Meetings(a.Scope, who.Key, others, b.fold)
+	}
+	return done, err
+}
+
+func (b *Board) announce(who Peer, hand bool, a Announcement) (done Announced, others []View, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now().UTC()
 	p := b.peers[who.Key]
 	if p == nil {
 		// By hand; or by a client whose coming and going overtook its call:
 		// what it said is kept as of one that has departed.
-		p = &peer{Peer: who, departed: time.Now().UTC()}
-		b.peers[who.Key] = p
+		if who.Since.IsZero() {
+			who.Since = now
+		}
+		p = &peer{Peer: who, departed: now}
 	}
 	i := slices.IndexFunc(p.claims, func(c Claim) bool { return c.Name == a.Claim })
-	done := Announced{Peer: p.ID, Claim: a.Claim, Intent: a.Intent, Scope: append([]string{}, a.Scope...), Released: []string{}, Overlaps: []Meeting{}}
+	done = Announced{Peer: p.ID, Claim: a.Claim, Intent: a.Intent, Scope: append([]string{}, a.Scope...), Released: []string{}, Overlaps: []Meeting{}}
 	if i >= 0 {
-		for _, path := range p.claims[i].Scope {
-			if !slices.ContainsFunc(a.Scope, func(new string) bool { return covers(new, path, b.fold) }) {
-				done.Released = append(done.Released, path)
-			}
-		}
+		done.Released = released(p.claims[i].Scope, a.Scope, b.fold)
 	}
 	if len(a.Scope) == 0 {
 		if i >= 0 {
 			p.claims = slices.Delete(p.claims, i, i+1)
 			p.hand = p.hand && len(p.claims) > 0
-			b.changedLocked(Event{Kind: Withdrawn, Peer: p.ID, Client: p.Client, Claim: a.Claim})
+			if !p.attached() && len(p.claims) == 0 {
+				delete(b.peers, p.Key)
+			}
+			b.changedLocked(p, Event{Kind: Withdrawn, Peer: p.ID, Client: p.Client, Claim: a.Claim})
 		}
-		if !p.attached() && len(p.claims) == 0 {
-			delete(b.peers, p.Key)
-		}
-		return done, nil
+		return done, nil, nil
 	}
 	if i < 0 && len(p.claims) == mostClaims {
-		return Announced{}, &LimitError{"claim", fmt.Sprintf("is one too many: this peer has %d claims; withdraw one with an empty scope", mostClaims)}
+		return Announced{}, nil, &LimitError{"claim", fmt.Sprintf("is one too many: this peer has %d claims; withdraw one with an empty scope", mostClaims)}
 	}
-	p.hand = p.hand || hand
-	c := Claim{a.Claim, a.Intent, slices.Clone(a.Scope), time.Now().UTC()}
+	if hand = hand && p.sessions == 0 && !p.hand; hand {
+		hands := 0
+		for _, other := range b.peers {
+			if other.hand {
+				hands++
+			}
+		}
+		if hands >= mostHands {
+			return Announced{}, nil, &LimitError{"claim", fmt.Sprintf("is one too many: %d peers have announced by hand; have one withdraw its own", mostHands)}
+		}
+		p.hand = true
+	}
+	b.peers[who.Key] = p
+	c := Claim{a.Claim, a.Intent, slices.Clone(a.Scope), now}
 	if i >= 0 {
 		p.claims[i] = c
 	} else {
 		p.claims = append(p.claims, c)
 	}
 	b.pruneLocked()
-	b.changedLocked(Event{Kind: Claimed, Peer: p.ID, Client: p.Client, Claim: c.Name, Intent: c.Intent, Scope: c.Scope})
-	done.Overlaps = Meetings(c.Scope, p.Key, b.viewsLocked(), b.fold)
-	return done, nil
+	b.changedLocked(p, Event{Kind: Claimed, Peer: p.ID, Client: p.Client, Claim: c.Name, Intent: c.Intent, Scope: c.Scope})
+	return done, b.viewsLocked(), nil
+}
+
+// released returns what of a scope another does not cover.
+func released(before, now []string, fold bool) []string {
+	list, routes := []string{}, make([][]step, len(now))
+	for i, p := range now {
+		routes[i] = route(p, fold)
+	}
+	for _, p := range before {
+		inner := route(p, fold)
+		if !slices.ContainsFunc(routes, func(outer []step) bool { return covers(outer, inner) }) {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // Touch notes paths that a call of the peer under key named.
@@ -299,7 +363,7 @@ func (b *Board) Touch(key string, paths []string, wrote bool) {
 			if now.Sub(was.At) < again && (was.Wrote || !wrote) {
 				continue
 			}
-			t.Wrote = wrote || was.Wrote
+			t.Wrote = wrote || was.Wrote && now.Sub(was.At) < freshness
 			p.touched = slices.Delete(p.touched, i, i+1)
 		}
 		if len(p.touched) == mostTouched {
@@ -309,11 +373,12 @@ func (b *Board) Touch(key string, paths []string, wrote bool) {
 		news = true
 	}
 	if news {
-		b.changedLocked(Event{})
+		b.changedLocked(p, Event{})
 	}
 }
 
-// Views returns all peers, those attached first, the oldest first.
+// Views returns all peers, those attached first, the oldest first. Others are
+// given the same: nobody may change what is in it.
 func (b *Board) Views() (views []View, revision uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -321,18 +386,15 @@ func (b *Board) Views() (views []View, revision uint64) {
 }
 
 func (b *Board) viewsLocked() []View {
+	if b.views != nil {
+		return b.views
+	}
 	views := make([]View, 0, len(b.peers))
 	for _, p := range b.peers {
-		v := View{
-			Peer: p.Peer, Attached: p.attached(), Claims: append([]Claim{}, p.claims...), Touched: append([]Touched{}, p.touched...),
-			Checkout: b.checkout, CheckoutID: b.id,
+		if p.view == nil {
+			p.view = b.viewOf(p)
 		}
-		if !v.Attached {
-			at := p.departed
-			v.DepartedAt = &at
-		}
-		slices.Reverse(v.Touched)
-		views = append(views, v)
+		views = append(views, *p.view)
 	}
 	slices.SortFunc(views, func(x, y View) int {
 		switch {
@@ -343,7 +405,21 @@ func (b *Board) viewsLocked() []View {
 		}
 		return cmp.Or(x.Since.Compare(y.Since), strings.Compare(x.ID, y.ID), strings.Compare(x.Key, y.Key))
 	})
+	b.views = views
 	return views
+}
+
+func (b *Board) viewOf(p *peer) *View {
+	v := &View{
+		Peer: p.Peer, Attached: p.attached(), Claims: append([]Claim{}, p.claims...), Touched: append([]Touched{}, p.touched...),
+		Checkout: b.checkout, CheckoutID: b.id,
+	}
+	if !v.Attached {
+		at := p.departed
+		v.DepartedAt = &at
+	}
+	slices.Reverse(v.Touched)
+	return v
 }
 
 // Revision counts the changes of the peers and of what they announced and
@@ -356,42 +432,48 @@ func (b *Board) Revision() uint64 {
 
 // Changed waits until there is another revision than that, or ctx ends.
 func (b *Board) Changed(ctx context.Context, revision uint64) error {
-	return b.wait(ctx, func() bool { return b.rev != revision })
+	return b.wait(ctx, &b.revBell, func() bool { return b.rev != revision })
 }
 
-func (b *Board) changedLocked(e Event) {
+// changedLocked says that a peer did; the event, if it has a kind, is noted
+// before anybody learns of it.
+func (b *Board) changedLocked(p *peer, e Event) {
 	b.rev++
+	p.view, b.views = nil, nil
 	if e.Kind != "" {
 		b.noteLocked(e)
-		return
 	}
-	b.wakeLocked()
+	b.revBell.ring()
 }
 
-// wait waits for what is so after a change.
-func (b *Board) wait(ctx context.Context, so func() bool) error {
+// bell wakes all who wait. The channel is made by who waits, and nobody else
+// pays for it.
+type bell struct{ rung chan struct{} }
+
+func (l *bell) ring() {
+	if l.rung != nil {
+		close(l.rung)
+		l.rung = nil
+	}
+}
+
+// wait waits for what is so after the bell has rung.
+func (b *Board) wait(ctx context.Context, l *bell, so func() bool) error {
 	for {
 		b.mu.Lock()
 		if so() {
 			b.mu.Unlock()
 			return nil
 		}
-		if b.wake == nil { // made by who waits: nobody else pays for it
-			b.wake = make(chan struct{})
+		if l.rung == nil {
+			l.rung = make(chan struct{})
 		}
-		wake := b.wake
+		rung := l.rung
 		b.mu.Unlock()
 		select {
-		case <-wake:
+		case <-rung:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}
-}
-
-func (b *Board) wakeLocked() {
-	if b.wake != nil {
-		close(b.wake)
-		b.wake = nil
 	}
 }

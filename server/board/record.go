@@ -1,6 +1,7 @@
 package board
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -60,32 +61,39 @@ const Running = "running"
 
 // Began records a call, and returns its number.
 func (b *Board) Began(e Execution) uint64 {
+	e.Tool, e.Upstream, e.Client = cut(e.Tool, mostName), cut(e.Upstream, mostName), cut(e.Client, mostName)
+	e.Outcome, e.Millis = Running, 0
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.number++
-	e.Number, e.Outcome = b.number, Running
-	b.running[e.Number] = &e
+	e.Number = b.number
+	// Nobody changes it any more: listeners have it too.
+	kept := &e
+	b.running[e.Number] = kept
+	b.noteLocked(Event{Kind: CallBegan, Peer: e.Peer, Client: e.Client, Execution: kept})
 	return e.Number
 }
 
-// Ended records how a call ended, and how long it took.
+// Ended records how a call ended, and how long it took. Only the first time
+// counts.
 func (b *Board) Ended(number uint64, outcome string, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.running[number]
-	if e == nil {
+	began := b.running[number]
+	if began == nil {
 		return
 	}
 	delete(b.running, number)
+	e := *began
 	e.Outcome, e.Millis = outcome, millis(took)
-	b.calls.add(*e)
-	b.noteLocked(Event{Kind: CallEnded, Peer: e.Peer, Client: e.Client, Execution: e})
+	b.calls.add(&e)
+	b.noteLocked(Event{Kind: CallEnded, Peer: e.Peer, Client: e.Client, Execution: &e})
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// Executions returns the calls that run, and the newest of those that have
-// ended, at most so many, the newest first. No number but zero means all.
+// Executions returns the calls that run, and those that ended last, at most so
+// many of these (all that are kept, for zero); the newest first.
 func (b *Board) Executions(most int) (running, ended []Execution) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,14 +103,18 @@ func (b *Board) Executions(most int) (running, ended []Execution) {
 		r.Millis = millis(time.Since(e.Started))
 		running = append(running, r)
 	}
-	slices.SortFunc(running, func(x, y Execution) int { return int(y.Number) - int(x.Number) })
-	ended = b.calls.last(most)
-	slices.Reverse(ended)
+	slices.SortFunc(running, func(x, y Execution) int { return cmp.Compare(y.Number, x.Number) })
+	last := b.calls.last(most)
+	ended = make([]Execution, len(last))
+	for i, e := range last {
+		ended[len(last)-1-i] = *e
+	}
 	return running, ended
 }
 
 // Note records an event of the server's own.
 func (b *Board) Note(e Event) {
+	e.Message = cut(e.Message, mostIntent)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.noteLocked(e)
@@ -111,7 +123,7 @@ func (b *Board) Note(e Event) {
 func (b *Board) noteLocked(e Event) {
 	e.Number, e.At = b.events.count+1, time.Now().UTC()
 	b.events.add(e)
-	b.wakeLocked()
+	b.evBell.ring()
 }
 
 // Events waits until there are events after that number and returns them, the
@@ -124,7 +136,7 @@ func (b *Board) Events(ctx context.Context, after uint64) (events []Event, misse
 		after = 0
 	}
 	b.mu.Unlock()
-	if err := b.wait(ctx, func() bool { return b.events.count > after }); err != nil {
+	if err := b.wait(ctx, &b.evBell, func() bool { return b.events.count > after }); err != nil {
 		return nil, 0, err
 	}
 	b.mu.Lock()
