@@ -216,9 +216,8 @@ func (e *accEditor) tool(name string, arguments any) (string, error) {
 	return result.Content[0].Text, nil
 }
 
-// trustFinding is what health has to say of trust: over HTTP, and where there is
-// an editor from its tool too.
-func (c *accCheckout) trustFinding(e *accEditor) string {
+// findings are what health has to say under an id.
+func (c *accCheckout) findings(id string) string {
 	c.t.Helper()
 	var health struct {
 		Checks []struct {
@@ -232,12 +231,19 @@ func (c *accCheckout) trustFinding(e *accEditor) string {
 	var found []string
 	for _, check := range health.Checks {
 		for _, f := range check.Findings {
-			if check.ID == "trust" {
+			if check.ID == id {
 				found = append(found, f.Message+"; "+f.Remedy)
 			}
 		}
 	}
-	said := strings.Join(found, "\n")
+	return strings.Join(found, "\n")
+}
+
+// trustFinding is what health has to say of trust: over HTTP, and where there is
+// an editor from its tool too.
+func (c *accCheckout) trustFinding(e *accEditor) string {
+	c.t.Helper()
+	said := c.findings("trust")
 	if e != nil {
 		text, err := e.tool("majordomus_health", map[string]any{})
 		if err != nil {
@@ -365,6 +371,57 @@ func TestTrustedOrNothing(t *testing.T) {
 				t.Error("the server was restarted")
 			}
 		})
+	}
+}
+
+// TestHostedVariables has one server whose variable nobody has set keep nobody
+// else from starting, and an environment file that others can read give nothing
+// to anybody.
+func TestHostedVariables(t *testing.T) {
+	t.Parallel()
+	c := accFresh(t)
+	upstream, err := hubUpstream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := filepath.Join(c.home, "note")
+	c.hosts(map[string]hubServer{"up": {Command: upstream}, "wants": {Command: upstream, Args: []string{"-note", "${HUB_TEST_NOTE}"}}})
+	c.mustRun("trust", "--yes")
+	e := c.editor()
+	e.mustOpen()
+	works := func(tool string) func() error {
+		return func() error {
+			if got, err := e.tool(tool, map[string]any{"a": 1}); err != nil || got != `{"a":1}` {
+				return fmt.Errorf("a call of %s: %q, %w", tool, got, err)
+			}
+			return nil
+		}
+	}
+	finds := func(id, what string) func() error {
+		return func() error {
+			if said := c.findings("upstream:" + id); !strings.Contains(said, what) || strings.Contains(said, c.root) {
+				return fmt.Errorf("health says %q", said)
+			}
+			return nil
+		}
+	}
+	accPoll(t, 20*time.Second, "the other server must work", works("up__read"))
+	accPoll(t, 20*time.Second, "health must name the variable", finds("wants", "HUB_TEST_NOTE"))
+
+	c.write(".ai/local/env", "HUB_TEST_NOTE="+note+"\n", 0o644)
+	for _, name := range []string{"up", "wants"} {
+		c.mustRun("upstream", "restart", name)
+		accPoll(t, 20*time.Second, "health must say why nothing of the file is used", finds(name, "others can read it"))
+	}
+	if err := os.Chmod(filepath.Join(c.root, ".ai/local/env"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"up", "wants"} {
+		c.mustRun("upstream", "restart", name)
+		accPoll(t, 20*time.Second, "both must work", works(name+"__read"))
+	}
+	if b, err := os.ReadFile(note); err != nil || !strings.HasPrefix(string(b), "server ") {
+		t.Errorf("the variable's value: %q, %v", b, err)
 	}
 }
 

@@ -15,8 +15,13 @@ import (
 // it goes to the end of the line or to a # after a space. Nothing is replaced
 // in it. The last line of a name counts. No file is no variables.
 //
-// The file holds secrets: one that others can read is an *Error, where the
-// system has such modes, and no error tells a value.
+// The file holds secrets: one that others can read, or that belongs to another
+// account, is an *Error where the system tells, and no error tells a value.
+//
+// Trust does not cover it, though what it says stands for variables of the
+// servers file, and its PATH before the trusted one: it is the account's own, and
+// git neither sees it nor checks out a file that others cannot read, unless the
+// umask is 077. So majordomus trust shows which variables it has.
 func ReadEnv(path string) (map[string]string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,6 +37,9 @@ func ReadEnv(path string) (map[string]string, error) {
 	}
 	if mode := info.Mode().Perm(); hasModes && mode&0o077 != 0 {
 		return nil, &Error{path, Problem{Reason: fmt.Sprintf("others can read it (mode %04o), and it is for secrets: chmod 600", mode)}}
+	}
+	if hasModes && !ownFile(info) {
+		return nil, &Error{path, Problem{Reason: "it belongs to another account, so it is not believed"}}
 	}
 	return parseEnv(path, b)
 }

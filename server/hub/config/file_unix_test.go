@@ -45,3 +45,19 @@ func TestLedgerOfAnother(t *testing.T) {
 		}
 	}
 }
+
+func TestEnvOfAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: nobody else's file can be made")
+	}
+	path := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(path, []byte("A=s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 4242, 4242); err != nil {
+		t.Fatal(err)
+	}
+	if env, err := ReadEnv(path); err == nil || !strings.Contains(err.Error(), "another account") || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("%v, %v", env, err)
+	}
+}
