@@ -91,6 +91,12 @@ func TestAnnounce(t *testing.T) {
 		fmt.Sprint(seen.Overlaps[0].Paths) != "[[src src/auth] [docs/*.md docs]]" || seen.Overlaps[0].Kind != "claimed" {
 		t.Errorf("%+v", seen)
 	}
+	one.say(call("7", "majordomus_peers", `{}`))
+	words := text(t, one.hear(`"id":7`))
+	if want := "you are p1111\n2 peers\np1111 (tester)\n  works on src, docs/*.md, new/file.go: \"tidy up\"\np2222 (tester)\n  works on src/auth, docs: \"rewrite\"\n" +
+		"overlap (claimed): p1111 and p2222 at src / src/auth, docs/*.md / docs\n"; words != want {
+		t.Errorf("%q, want %q", words, want)
+	}
 	if a, _ := one.announce(`{"intent":"only new","scope":["new","docs/*.md"]}`); !slices.Equal(a.Released, []string{"src"}) {
 		t.Errorf("narrowed: %+v", a)
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -141,9 +140,4 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		pausing(ctx, eventsCalm)
 	}
-}
-
-// raw is a result whose encoding is there already.
-func raw(b []byte) *mcp.CallToolResult {
-	return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(string(b))}, StructuredContent: json.RawMessage(b)}
 }

@@ -41,7 +41,7 @@ var then = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // a place is a checkout with a server in it.
 type place struct {
-	t        *testing.T
+	t        testing.TB
 	root     string
 	checkout *checkout.Checkout
 	folder   *lease.Folder
@@ -66,14 +66,14 @@ func policy() checkout.Policy {
 
 // settle makes a checkout, stands for election and starts the server; change
 // may have its own idea of the configuration.
-func settle(t *testing.T, change func(*Config)) *place {
+func settle(t testing.TB, change func(*Config)) *place {
 	t.Helper()
 	p := prepare(t, change)
 	p.run()
 	return p
 }
 
-func prepare(t *testing.T, change func(*Config)) *place {
+func prepare(t testing.TB, change func(*Config)) *place {
 	t.Helper()
 	p := newPlace(t, filepath.Join(t.TempDir(), "shop"))
 	p.write(".git/HEAD", "ref: refs/heads/main\n")
@@ -81,7 +81,7 @@ func prepare(t *testing.T, change func(*Config)) *place {
 	return p
 }
 
-func newPlace(t *testing.T, root string) *place { return &place{t: t, root: root, log: &logged{}} }
+func newPlace(t testing.TB, root string) *place { return &place{t: t, root: root, log: &logged{}} }
 
 // prepare fills the place's checkout, stands for election and makes the server.
 func (p *place) prepare(change func(*Config)) {
@@ -216,7 +216,7 @@ func (r reply) code() string {
 	return e.Error.Code
 }
 
-func (r reply) decode(t *testing.T, v any) {
+func (r reply) decode(t testing.TB, v any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.body), v); err != nil {
 		t.Fatalf("%v in %s", err, r.body)
@@ -279,7 +279,7 @@ func (p *place) session() string {
 
 // a line is a raw JSON-RPC client on a stream.
 type line struct {
-	t     *testing.T
+	t     testing.TB
 	conn  io.ReadWriteCloser
 	heard chan string
 	past  []string // heard, and passed over
@@ -307,7 +307,7 @@ func (p *place) link(bridge string) *line {
 	return newLine(p.t, conn, r)
 }
 
-func newLine(t *testing.T, conn io.ReadWriteCloser, r io.Reader) *line {
+func newLine(t testing.TB, conn io.ReadWriteCloser, r io.Reader) *line {
 	l := &line{t: t, conn: conn, heard: make(chan string, 1000)}
 	var wg sync.WaitGroup
 	wg.Go(func() {

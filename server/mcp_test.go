@@ -20,7 +20,7 @@ import (
 )
 
 // result is the member at path of the result in an answer.
-func result(t *testing.T, answer string, path ...string) string {
+func result(t testing.TB, answer string, path ...string) string {
 	t.Helper()
 	r := frame.Get([]byte(answer), append([]string{"result"}, path...)...)
 	if r == nil {
@@ -29,7 +29,7 @@ func result(t *testing.T, answer string, path ...string) string {
 	return string(r)
 }
 
-func text(t *testing.T, answer string) string {
+func text(t testing.TB, answer string) string {
 	t.Helper()
 	var content []struct{ Text string }
 	if err := json.Unmarshal([]byte(result(t, answer, "content")), &content); err != nil || len(content) != 1 {
@@ -366,7 +366,7 @@ func TestTools(t *testing.T) {
 }
 
 // conforms checks what an output schema promises, as far as ours go.
-func conforms(t *testing.T, schema, value string) {
+func conforms(t testing.TB, schema, value string) {
 	t.Helper()
 	var sc struct {
 		Properties map[string]json.RawMessage

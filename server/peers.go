@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,24 +87,39 @@ func (s *Server) tellBoard(ctx context.Context) {
 	}
 }
 
-// own is this checkout's board, encoded. It is made once for every change; what
-// was touched long ago ceases to be an overlap by itself.
-func (s *Server) own() (Peers, []byte, error) {
-	s.ownBoard.Lock()
-	defer s.ownBoard.Unlock()
-	c := &s.ownBoard
-	views, revision := s.board.Views()
-	if c.body != nil && c.revision == revision && time.Since(c.made) < 10*time.Second {
-		return c.peers, c.body, nil
-	}
-	p := Peers{Peers: views, Complete: true, Boards: []BoardState{s.boardState(views)}}
-	p.Overlaps, p.LeftOut = board.Overlaps(views, s.fold)
+// told is a board, for programs and in words. Nobody changes it.
+type told struct {
+	peers Peers
+	body  []byte
+	text  string
+}
+
+func tell(p Peers) (*told, error) {
 	body, err := encode(p)
 	if err != nil {
-		return Peers{}, nil, fmt.Errorf("encoding the board: %w", err)
+		return nil, fmt.Errorf("encoding the board: %w", err)
 	}
-	c.peers, c.body, c.revision, c.made = p, body, revision, time.Now()
-	return p, body, nil
+	return &told{p, body, p.words()}, nil
+}
+
+// own is this checkout's board. It is made once for every change; what was
+// touched long ago ceases to be an overlap by itself.
+func (s *Server) own() (*told, error) {
+	k := &s.ownBoard
+	k.Lock()
+	defer k.Unlock()
+	if k.told != nil && k.revision == s.board.Revision() && time.Since(k.made) < 10*time.Second {
+		return k.told, nil
+	}
+	views, revision := s.board.Views()
+	p := Peers{Peers: views, Complete: true, Boards: []BoardState{s.boardState(views)}}
+	p.Overlaps, p.LeftOut = board.Overlaps(views, s.fold)
+	t, err := tell(p)
+	if err != nil {
+		return nil, err
+	}
+	k.told, k.revision, k.made = t, revision, time.Now()
+	return t, nil
 }
 
 // ownBoard is what own keeps.
@@ -110,8 +127,7 @@ type ownBoard struct {
 	sync.Mutex
 	revision uint64
 	made     time.Time
-	peers    Peers
-	body     []byte
+	told     *told
 }
 
 func (s *Server) boardState(views []board.View) BoardState {
@@ -132,22 +148,83 @@ func attachedOf(views []board.View) int {
 	return n
 }
 
-// peers is the board of this checkout, or of the repository, encoded.
-func (s *Server) peers(ctx context.Context, of string) ([]byte, error) {
-	p, body, err := s.own()
+// peers is the board of this checkout, or of the repository.
+func (s *Server) peers(ctx context.Context, of string) (*told, error) {
+	own, err := s.own()
 	if err != nil || of == ofThis {
-		return body, err
+		return own, err
 	}
 	others := s.otherBoards(ctx)
 	if len(others) == 0 {
-		return body, nil
+		return own, nil
 	}
-	all := Peers{Peers: append([]board.View{}, p.Peers...), Boards: append([]BoardState{}, p.Boards...), Complete: true}
+	all := Peers{Peers: slices.Clone(own.peers.Peers), Boards: slices.Clone(own.peers.Boards), Complete: true}
 	for _, o := range others {
 		all.add(o)
 	}
 	all.Overlaps, all.LeftOut = board.Overlaps(all.Peers, s.fold)
-	return encode(all)
+	return tell(all)
+}
+
+// words are the board for a model, which reads fewer of them than of JSON.
+func (p Peers) words() string {
+	var b strings.Builder
+	several := len(p.Boards) > 1
+	where := func(checkout string) string {
+		if !several {
+			return ""
+		}
+		return " in " + checkout
+	}
+	fmt.Fprintf(&b, "%d peers\n", len(p.Peers))
+	for _, v := range p.Peers {
+		fmt.Fprintf(&b, "%s (%s)%s", v.ID, brief(cmp.Or(v.Client, "unnamed"), 60), where(v.Checkout))
+		if !v.Attached {
+			b.WriteString(", departed")
+		}
+		b.WriteString("\n")
+		for _, c := range v.Claims {
+			fmt.Fprintf(&b, "  works on %s: %q\n", strings.Join(c.Scope, ", "), brief(c.Intent, 400))
+		}
+		if n := len(v.Touched); n > 0 {
+			b.WriteString("  was seen at")
+			for i, t := range v.Touched[:min(n, 8)] {
+				if i > 0 {
+					b.WriteString(",")
+				}
+				b.WriteString(" " + t.Path)
+			}
+			if n > 8 {
+				fmt.Fprintf(&b, " and %d more", n-8)
+			}
+			b.WriteString("\n")
+		}
+	}
+	for _, o := range p.Overlaps {
+		x, y := o.Between[0], o.Between[1]
+		fmt.Fprintf(&b, "overlap (%s): %s%s and %s%s at", o.Kind, x.Peer, where(x.Checkout), y.Peer, where(y.Checkout))
+		for i, pair := range o.Paths {
+			if i > 0 {
+				b.WriteString(",")
+			}
+			if b.WriteString(" " + pair[0]); pair[0] != pair[1] {
+				b.WriteString(" / " + pair[1])
+			}
+		}
+		b.WriteString("\n")
+	}
+	if p.LeftOut > 0 {
+		fmt.Fprintf(&b, "and %d more overlaps\n", p.LeftOut)
+	}
+	for _, o := range p.Boards {
+		if o.State == "unread" {
+			fmt.Fprintf(&b, "not complete: the board of %s could not be read: %s\n", o.Checkout, o.Reason)
+		}
+	}
+	for _, r := range p.Reasons {
+		fmt.Fprintf(&b, "not complete: %s\n", r)
+	}
+	return b.String()
 }
 
 func (p *Peers) add(o otherBoard) {
@@ -328,14 +405,17 @@ func (s *Server) callPeers(ctx context.Context, r mcp.CallToolRequest) (*mcp.Cal
 	if !ok || of != ofThis && of != ofRepository {
 		return nil, bad(ctx, "checkouts", `must be "this" or "repository"`)
 	}
-	body, err := s.peers(ctx, of)
+	x, err := s.peers(ctx, of)
 	if err != nil {
 		return nil, err
 	}
+	body, text := x.body, x.text
 	if caller, ok := session.CallerFrom(ctx); ok {
-		body = frame.Set(body, "you", frame.Quote(caller.ID))
+		body = slices.Concat([]byte(`{"you":`), frame.Quote(caller.ID), []byte(","), body[1:])
+		text = "you are " + caller.ID + "\n" + text
 	}
-	return raw(body), nil
+	session.Structured(ctx, body)
+	return mcp.NewToolResultText(text), nil
 }
 
 func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) {
@@ -348,18 +428,18 @@ func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, codeArgument, `checkouts must be "this" or "repository"`)
 		return
 	}
-	body, err := s.peers(r.Context(), of)
+	x, err := s.peers(r.Context(), of)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, "internal", err.Error())
 		return
 	}
-	answerRaw(w, http.StatusOK, body)
+	answerRaw(w, http.StatusOK, x.body)
 }
 
 func (s *Server) readPeers(ctx context.Context, _ mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
-	body, err := s.peers(ctx, ofRepository)
+	x, err := s.peers(ctx, ofRepository)
 	if err != nil {
 		return nil, err
 	}
-	return []mcp.ResourceContents{mcp.TextResourceContents{URI: uriPeers, MIMEType: "application/json", Text: string(body)}}, nil
+	return []mcp.ResourceContents{mcp.TextResourceContents{URI: uriPeers, MIMEType: "application/json", Text: string(x.body)}}, nil
 }

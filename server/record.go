@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"majordomus/bridge/frame"
 	"majordomus/server/board"
@@ -25,7 +26,7 @@ func (r recorder) Began(q session.Request) uint64 {
 		upstream, _ = r.s.hub.Tool(tool)
 	}
 	return r.s.board.Began(board.Execution{
-		Peer: who.ID, Client: who.Client, Tool: brief(tool, longestTool), Upstream: upstream, Started: time.Now().UTC(),
+		Peer: who.ID, Client: who.Client, Tool: shortName(tool), Upstream: upstream, Started: time.Now().UTC(),
 	})
 }
 
@@ -100,4 +101,12 @@ func named(arguments []byte) []string {
 		return add(value)
 	})
 	return paths
+}
+
+// shortName is a tool's name as it is shown. Hardly any needs a change.
+func shortName(tool string) string {
+	if len(tool) <= longestTool && strings.IndexFunc(tool, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }) < 0 {
+		return tool
+	}
+	return brief(tool, longestTool)
 }

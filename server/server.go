@@ -141,17 +141,22 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.mcp = s.newMCP()
 	s.registry = newRegistry(cfg.Checkout, s.mcp, cfg.Log)
+	s.hub = s.newHub()
+	s.core = session.New(s.sessions())
+	return s, nil
+}
+
+func (s *Server) sessions() session.Config {
 	sessions := session.Config{
 		MCP: s.mcp, Generation: s.generation,
-		MaxMessage: cfg.Policy.MaxMessageBytes, SessionIdle: cfg.Policy.SessionIdle, ReadTimeout: cfg.Policy.ReadDeadline,
+		MaxMessage: s.cfg.Policy.MaxMessageBytes, SessionIdle: s.cfg.Policy.SessionIdle, ReadTimeout: s.cfg.Policy.ReadDeadline,
 		Admit: s.admit, AtOnce: atOnce, Registry: s.fingerprint, OnChange: s.changed,
-		OnPeer: s.present, Calls: recorder{s}, Log: cfg.Log,
+		OnPeer: s.present, Calls: recorder{s}, Log: s.log,
 	}
-	if s.hub = s.newHub(); s.hub != nil {
+	if s.hub != nil {
 		sessions.Hosted = s.hub
 	}
-	s.core = session.New(sessions)
-	return s, nil
+	return sessions
 }
 
 // guard prepares what stands between the port and the server.

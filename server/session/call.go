@@ -39,13 +39,14 @@ type call struct {
 	told   told        // on a listen
 
 	// Guarded by Session.mu.
-	info      mcp.Implementation     // of a stateless request
-	caps      mcp.ClientCapabilities // likewise
-	level     mcp.LoggingLevel       // likewise
-	cancelled bool                   // by the client: it gets no answer
-	fail      *failure
-	filter    *mcp.SubscriptionFilter
-	uris      map[string]bool // a listen's own resources
+	info       mcp.Implementation     // of a stateless request
+	caps       mcp.ClientCapabilities // likewise
+	level      mcp.LoggingLevel       // likewise
+	cancelled  bool                   // by the client: it gets no answer
+	fail       *failure
+	structured []byte // of a tool's result, encoded; see Structured
+	filter     *mcp.SubscriptionFilter
+	uris       map[string]bool // a listen's own resources
 
 	once sync.Once
 	ch   chan mcp.JSONRPCNotification
@@ -124,6 +125,12 @@ func (c *call) answer(resp mcp.JSONRPCMessage) []byte {
 		}
 		if _, ok := r.Result.(mcp.SubscriptionsListenResult); ok {
 			result = setIn(result, id, "_meta", mcp.MetaKeySubscriptionID)
+		}
+		c.mu.Lock()
+		structured := c.structured
+		c.mu.Unlock()
+		if structured != nil {
+			result = frame.Set(result, "structuredContent", structured)
 		}
 		if kind := lists[c.asked.Name()]; kind != "" && c.core.cfg.Hosted != nil {
 			result = frame.AppendTo(result, kind, c.core.cfg.Hosted.List(Request{c}, kind))

@@ -519,6 +519,17 @@ func Fail(ctx context.Context, code int, message string, data []byte) error {
 	return errors.New(message)
 }
 
+// Structured has the result of the tool call that ctx belongs to carry content as
+// its structured content: JSON of one line, which goes out as it is. What mcp-go
+// is given it reads again for every call.
+func Structured(ctx context.Context, content []byte) {
+	if c, ok := mcpserver.ClientSessionFromContext(ctx).(*call); ok {
+		c.mu.Lock()
+		c.structured = content
+		c.mu.Unlock()
+	}
+}
+
 type failure struct {
 	code    int
 	message string
