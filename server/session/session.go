@@ -430,19 +430,21 @@ func (c *call) record() func(reply []byte) {
 // lookedThrough is how large an answer is read for what came of its call.
 const lookedThrough = 64 << 10
 
-// failed reports whether an answer is an error. A large one is none.
+// failed reports whether an answer is an error. A large one is none. Reading an
+// answer costs more than all else that recording its call does, so what has the
+// word nowhere is not read.
 func failed(reply []byte) bool {
-	return len(reply) <= lookedThrough && frame.Get(reply, "error") != nil
+	return len(reply) <= lookedThrough && bytes.Contains(reply, []byte(`"error"`)) && frame.Get(reply, "error") != nil
 }
 
 // wrong reports whether a result says of itself that it is an error. In a large
 // one these bytes cannot be text, where the quotes would be escaped; that deeper
-// down somebody else says so is taken into account.
+// down somebody else says so is put up with.
 func wrong(reply []byte) bool {
-	if len(reply) <= lookedThrough {
-		return string(frame.Get(reply, "result", "isError")) == "true"
+	if len(reply) > lookedThrough {
+		return bytes.Contains(reply, []byte(`"isError":true`))
 	}
-	return bytes.Contains(reply, []byte(`"isError":true`))
+	return bytes.Contains(reply, []byte(`"isError"`)) && string(frame.Get(reply, "result", "isError")) == "true"
 }
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
