@@ -1,7 +1,7 @@
 package board
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,11 +37,20 @@ const (
 // A place is one path of one peer.
 type place struct {
 	view  int
-	path  string // as it is compared
+	claim int    // -1: touched
+	path  string // as it is compared; of a pattern where it begins
 	shown string
-	claim int // -1: touched
 	wrote bool
+	steps []step // of a pattern; of a name when somebody asks
+	glob  bool
 	next  int // with the same path, added before; -1: none
+}
+
+func (p *place) route() []step {
+	if p.steps == nil {
+		p.steps = names(p.path)
+	}
+	return p.steps
 }
 
 // places are found by their paths.
@@ -50,21 +59,20 @@ type places struct {
 	last map[string]int
 }
 
+func newPlaces(n int) *places { return &places{make([]place, 0, n), make(map[string]int, n)} }
+
 func (l *places) add(p place) {
-	p.next = -1
-	if i, ok := l.last[p.path]; ok {
-		p.next = i
-	}
+	p.next = l.at(p.path)
 	l.last[p.path] = len(l.list)
 	l.list = append(l.list, p)
 }
 
-// at calls f with all that have this path.
-func (l *places) at(path string, f func(*place)) {
-	i, ok := l.last[path]
-	for ; ok && i >= 0; i = l.list[i].next {
-		f(&l.list[i])
+// at is the last added with that path, or -1.
+func (l *places) at(path string) int {
+	if i, ok := l.last[path]; ok {
+		return i
 	}
+	return -1
 }
 
 // Overlaps returns where attached peers meet, in the order of the views, and how
@@ -72,102 +80,131 @@ func (l *places) at(path string, f func(*place)) {
 // repository: what is changed in two of them meets when it is merged.
 func Overlaps(views []View, fold bool) (overlaps []Overlap, left int) {
 	var claims, touched int
-	for _, v := range views {
-		for _, c := range v.Claims {
+	for i := range views {
+		for _, c := range views[i].Claims {
 			claims += len(c.Scope)
 		}
-		touched += len(v.Touched)
+		touched += len(views[i].Touched)
 	}
-	claimed := places{make([]place, 0, claims), make(map[string]int, claims)}
-	seen := places{make([]place, 0, touched), make(map[string]int, touched)}
-	var patterns []place
+	claimed, seen := newPlaces(claims), newPlaces(touched)
 	fresh := time.Now().Add(-freshness)
-	m := meeting{views: views, found: map[[3]int]*Overlap{}}
-	// Of two names that meet one is at, or above, the other: so each looks
-	// upwards, and nobody compares all with all.
-	for i, v := range views {
-		if !v.Attached {
+	for i := range views {
+		if !views[i].Attached {
 			continue
 		}
-		for c, claim := range v.Claims {
+		for c, claim := range views[i].Claims {
 			for _, path := range claim.Scope {
-				p := place{view: i, path: compared(path, fold), shown: path, claim: c}
+				p := place{view: i, claim: c, path: compared(path, fold), shown: path}
 				if isPattern(path) {
-					patterns = append(patterns, p)
-				} else {
-					claimed.add(p)
+					p.path, p.steps, p.glob = begin(p.path), route(path, fold), true
 				}
+				claimed.add(p)
 			}
 		}
-		for _, t := range v.Touched {
+		for _, t := range views[i].Touched {
 			if t.At.After(fresh) {
-				seen.add(place{view: i, path: compared(t.Path, fold), shown: t.Path, claim: -1, wrote: t.Wrote})
+				seen.add(place{view: i, claim: -1, path: compared(t.Path, fold), shown: t.Path, wrote: t.Wrote})
 			}
 		}
 	}
+	// Of two that meet one is, or begins, at or above the other: so each looks
+	// upwards, and nobody compares all with all.
+	m := meeting{views: views, found: make(map[uint64]int32, 2*len(views))}
 	for i := range claimed.list {
 		p := &claimed.list[i]
 		for j := p.next; j >= 0; j = claimed.list[j].next {
-			m.add(&claimed.list[j], p)
+			m.claim(&claimed.list[j], p)
 		}
 		for up := p.path; up != "."; {
 			up = above(up)
-			claimed.at(up, func(q *place) { m.add(q, p) })
+			for j := claimed.at(up); j >= 0; j = claimed.list[j].next {
+				m.claim(&claimed.list[j], p)
+			}
 		}
 	}
 	for i := range seen.list {
 		p := &seen.list[i]
 		for j := p.next; j >= 0; j = seen.list[j].next {
-			if q := &seen.list[j]; p.wrote || q.wrote {
+			if q := &seen.list[j]; q.view != p.view && (p.wrote || q.wrote) {
 				m.add(q, p)
 			}
 		}
-		if claims == 0 {
-			continue
-		}
-		for up := p.path; ; up = above(up) { // whoever looks at a folder is not in all below
-			claimed.at(up, func(q *place) { m.add(q, p) })
+		for up := p.path; claims > 0; up = above(up) { // whoever looks at a folder is not in all below
+			for j := claimed.at(up); j >= 0; j = claimed.list[j].next {
+				m.claim(&claimed.list[j], p)
+			}
 			if up == "." {
 				break
 			}
 		}
 	}
-	m.patterns(patterns, claimed.list, seen.list, fold)
-	slices.SortFunc(m.order, func(x, y [3]int) int { return cmp.Or(x[2]-y[2], x[0]-y[0], x[1]-y[1]) })
-	overlaps = []Overlap{}
-	for _, key := range m.order[:min(len(m.order), mostOverlaps)] {
-		overlaps = append(overlaps, *m.found[key])
+	slices.Sort(m.order)
+	overlaps = make([]Overlap, min(len(m.order), mostOverlaps))
+	for i := range overlaps {
+		overlaps[i] = m.overlap(&m.list[m.found[m.order[i]]])
 	}
 	return overlaps, len(m.order) - len(overlaps)
 }
 
-// meeting collects overlaps.
+// meeting collects where two peers meet. Overlaps are made of those that are
+// told.
 type meeting struct {
 	views []View
-	found map[[3]int]*Overlap
-	order [][3]int
+	list  []pairs
+	found map[uint64]int32 // in the list
+	order []uint64         // by kind and views
+}
+
+type pairs struct {
+	n    int
+	list [mostPairs][2]*place
+}
+
+// claim compares a claim's path with one that is, or begins, there or below.
+func (m *meeting) claim(q, p *place) {
+	if q.view != p.view && (!q.glob || meet(q.steps, p.route(), p.claim < 0)) {
+		m.add(q, p)
+	}
 }
 
 func (m *meeting) add(a, b *place) {
-	if a.view == b.view {
-		return
-	}
 	if a.view > b.view {
 		a, b = b, a
 	}
-	kind, key := KindClaimed, [3]int{a.view, b.view, 0}
+	key := uint64(a.view)<<24 | uint64(b.view)
 	if a.claim < 0 || b.claim < 0 {
-		kind, key[2] = KindTouched, 1
+		key |= 1 << 48
 	}
-	o := m.found[key]
-	if o == nil {
-		o = &Overlap{Kind: kind, Between: [2]Side{m.side(a), m.side(b)}}
-		m.found[key] = o
+	i, ok := m.found[key]
+	if !ok {
+		i = int32(len(m.list))
+		m.list = append(m.list, pairs{})
+		m.found[key] = i
 		m.order = append(m.order, key)
 	}
-	if pair := [2]string{a.shown, b.shown}; len(o.Paths) < mostPairs && !slices.Contains(o.Paths, pair) {
-		o.Paths = append(o.Paths, pair)
+	met := &m.list[i]
+	if met.n == mostPairs {
+		return
 	}
+	for _, p := range met.list[:met.n] {
+		if p[0].shown == a.shown && p[1].shown == b.shown {
+			return
+		}
+	}
+	met.list[met.n] = [2]*place{a, b}
+	met.n++
+}
+
+func (m *meeting) overlap(met *pairs) Overlap {
+	a, b := met.list[0][0], met.list[0][1]
+	o := Overlap{Kind: KindClaimed, Between: [2]Side{m.side(a), m.side(b)}, Paths: make([][2]string, met.n)}
+	if a.claim < 0 || b.claim < 0 {
+		o.Kind = KindTouched
+	}
+	for i, p := range met.list[:met.n] {
+		o.Paths[i] = [2]string{p[0].shown, p[1].shown}
+	}
+	return o
 }
 
 func (m *meeting) side(p *place) Side {
@@ -179,37 +216,6 @@ func (m *meeting) side(p *place) Side {
 	return s
 }
 
-// patterns compares patterns with each other and with all else, which is why
-// first is asked what costs least: whether they begin in the same folder.
-func (m *meeting) patterns(patterns, claimed, seen []place, fold bool) {
-	routes := make([][]step, len(patterns))
-	begins := make([]string, len(patterns))
-	for i, p := range patterns {
-		routes[i], begins[i] = route(p.shown, fold), begin(p.path)
-	}
-	for i := range patterns {
-		p := &patterns[i]
-		for j := i + 1; j < len(patterns); j++ {
-			q := &patterns[j]
-			if p.view != q.view && near(begins[i], begins[j]) && meet(routes[i], routes[j], false) {
-				m.add(p, q)
-			}
-		}
-		for j := range claimed {
-			q := &claimed[j]
-			if p.view != q.view && near(begins[i], q.path) && meet(routes[i], names(q.path), false) {
-				m.add(p, q)
-			}
-		}
-		for j := range seen {
-			q := &seen[j]
-			if p.view != q.view && lies(q.path, begins[i]) && meet(routes[i], names(q.path), true) {
-				m.add(p, q)
-			}
-		}
-	}
-}
-
 // begin is the folder in which all lies that a pattern stands for.
 func begin(pattern string) string {
 	if i := strings.IndexAny(pattern, "*?["); i >= 0 {
@@ -218,11 +224,10 @@ func begin(pattern string) string {
 	return above(pattern)
 }
 
-func near(a, b string) bool { return lies(a, b) || lies(b, a) }
-
 // A finder tells what a scope meets.
 type finder struct {
 	fold     bool
+	few      []string        // the names, if they are
 	names    map[string]bool // in the scope
 	folders  map[string]bool // that lead to them
 	patterns [][]step
@@ -243,6 +248,9 @@ func newFinder(scope []string, fold bool) *finder {
 			key = above(key)
 			f.folders[key] = true
 		}
+	}
+	if len(f.names) <= 8 {
+		f.few = slices.Collect(maps.Keys(f.names))
 	}
 	return f
 }
@@ -275,7 +283,11 @@ func (f *finder) holds(path string) bool {
 	return slices.ContainsFunc(f.patterns, func(mine []step) bool { return meet(mine, steps, true) })
 }
 
+// named reports whether a name is, or lies in, one of the scope's.
 func (f *finder) named(key string) bool {
+	if f.few != nil { // then to look at each is quicker
+		return slices.ContainsFunc(f.few, func(folder string) bool { return lies(key, folder) })
+	}
 	for ; ; key = above(key) {
 		if f.names[key] {
 			return true

@@ -375,7 +375,12 @@ func TestNoOverlapIsMissed(t *testing.T) {
 		if !Meet(a, b, fold) || !Meet(b, a, fold) {
 			t.Fatalf("Meet(%q, %q, %v) misses %q", a, b, fold, at)
 		}
-		scope, err := Scope("/w", []string{r.pattern(r.path(), fold), a, r.pattern(r.path(), fold)}, fold)
+		raw := []string{a}
+		for range r.IntN(3) * 8 {
+			raw = append(raw, r.pattern(r.path(), fold))
+		}
+		r.Shuffle(len(raw), func(i, j int) { raw[i], raw[j] = raw[j], raw[i] })
+		scope, err := Scope("/w", raw, fold)
 		if err != nil {
 			t.Fatal(err)
 		}
