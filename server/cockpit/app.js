@@ -119,12 +119,11 @@ function showServer(s) {
     ["Checkout", s.root || s.repository || "none", "path"],
     ["Work tree", s.linked_worktree ? "linked" : "main"],
     ["Standing", standing, s.leaseholder ? "good" : "bad"],
-    ["Lease", s.leaseholder ? "held since " + clock(s.started_at) : s.draining ? "given up" : "another server’s"],
+    ["Lease", s.leaseholder ? "held since " + clock(s.started_at) : s.draining ? "given up" : "lost"],
     ["Generation", s.generation, "code"],
     ["Up for", s.started_at, "lasting"],
     ["Address", s.url || "no port", "code"],
     ["Version", s.version],
-    ["In flight", number(s.in_flight) + " " + plural(s.in_flight, "call")],
   ];
   if (s.stale) facts.push(["Out of date", s.stale, "bad"]);
   if (s.alone) facts.push(["Alone", s.alone, "bad"]);
@@ -153,8 +152,9 @@ function claimPart() {
   const intent = el("p", { class: "intent" });
   const scope = el("ul", { class: "scope" });
   const name = bdi("");
+  const named = el("span", {}, "claim ", name, ", ");
   const when = since();
-  const foot = el("p", { class: "sub" }, "claim ", name, ", ", when);
+  const foot = el("p", { class: "sub" }, named, "announced ", when);
   return {
     node: el("li", {}, intent, scope, foot),
     show(c) {
@@ -164,6 +164,7 @@ function claimPart() {
         node: el("li", {}, el("code", {}, p === "." ? "the whole checkout" : p)), show() {},
       }));
       put(name, c.claim);
+      named.hidden = c.claim === "default";
       setSince(when, c.at);
     },
   };
@@ -245,14 +246,16 @@ function sidePart(node) {
 }
 
 function overlapPart() {
+  const head = el("h3", { class: "quiet" });
   const kind = el("p", { class: "sub" });
   const one = el("div", { class: "side-a" });
   const other = el("div", { class: "side-b" });
   const showOne = sidePart(one), showOther = sidePart(other);
   const where = el("ul", { class: "scope" });
   return {
-    node: el("li", {}, el("h3", { class: "quiet" }, "Two peers meet"), el("div", { class: "parties" }, one, other), where, kind),
+    node: el("li", {}, head, el("div", { class: "parties" }, one, other), where, kind),
     show(o) {
+      put(head, o.between.map((s) => `${s.client} ${s.peer}`).join(" and "));
       put(kind, o.kind === "claimed" ? "Both announced it." : "One was seen where the other works.");
       showOne(o.between[0]);
       showOther(o.between[1]);
@@ -533,20 +536,33 @@ function drawChart(all) {
   plot.replaceChildren(...drawn);
 }
 
-new ResizeObserver(() => { if (!calls.paused) drawChart(calls.ended); }).observe($("executions"));
+let drawnFor = 0; // pixels
+new ResizeObserver(() => {
+  if (drawnFor === $("plot").clientWidth || calls.paused) return;
+  drawnFor = $("plot").clientWidth;
+  drawChart(calls.ended);
+}).observe($("chart"));
 
 // ---- talking to the server ----
 
 class Refused extends Error {} // by the key's keeper: nothing but a new code helps
 class Stranger extends Error {} // another checkout's server has the address
 
-// What the page keeps is its own tab's, and ends with it.
-const kept = {
-  get token() { return sessionStorage.getItem("majordomus-token"); },
-  set token(v) { sessionStorage.setItem("majordomus-token", v); },
-  get place() { return sessionStorage.getItem("majordomus-place"); },
-  set place(v) { sessionStorage.setItem("majordomus-place", v); },
-};
+// What the page keeps is its own tab's, and ends with it; with the page, where a
+// browser keeps nothing.
+const kept = (() => {
+  try {
+    sessionStorage.getItem("");
+  } catch {
+    return {};
+  }
+  return {
+    get token() { return sessionStorage.getItem("majordomus-token"); },
+    set token(v) { sessionStorage.setItem("majordomus-token", v); },
+    get place() { return sessionStorage.getItem("majordomus-place"); },
+    set place(v) { sessionStorage.setItem("majordomus-place", v); },
+  };
+})();
 
 function headers(more = {}) {
   return kept.token ? { Authorization: "Bearer " + kept.token, ...more } : more;
@@ -604,10 +620,12 @@ const feeds = {
 };
 const first = ["server", "peers", "executions", "upstreams", "health"];
 
+const offered = () => /^#code=(.+)$/.exec(location.hash)?.[1];
+
 // exchange gives the code from the address for a token, and takes it out of the
 // address: it is worth nothing any more.
 async function exchange() {
-  const code = /^#code=(.+)$/.exec(location.hash)?.[1];
+  const code = offered();
   if (!code) return;
   const response = await fetch("/api/v1/page", {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ code: decodeURIComponent(code) }), signal: AbortSignal.timeout(10_000),
@@ -622,7 +640,9 @@ let listening = null; // aborts the stream
 // attend listens until the server goes.
 async function attend() {
   const index = await reply(await fetch("/", { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(10_000) }));
-  if (index.name !== "majordomus" || (kept.place && index.repository_id !== kept.place)) throw new Stranger();
+  // What was kept is for one checkout; who comes with a code may mean another.
+  if (index.name !== "majordomus" || (kept.place && index.repository_id !== kept.place && !offered())) throw new Stranger();
+  if (index.repository_id !== kept.place) kept.token = "";
   kept.place = index.repository_id;
   await exchange();
 
@@ -780,7 +800,7 @@ async function go() {
 }
 
 addEventListener("hashchange", () => {
-  if (!location.hash.startsWith("#code=")) return;
+  if (!offered()) return;
   listening?.abort(new Error("a new code"));
   nudge();
 });
