@@ -121,7 +121,7 @@ func TestPage(t *testing.T) {
 	with := func(method, path string) reply {
 		return p.ask(method, path, "", "Authorization", "Bearer "+token)
 	}
-	for _, path := range []string{"/api/v1/server", "/api/v1/upstreams"} {
+	for _, path := range []string{"/api/v1/server", "/api/v1/upstreams", "/api/v1/peers", "/api/v1/executions?limit=1"} {
 		if r := with("GET", path); r.status != 200 {
 			t.Errorf("GET %s: %d %s", path, r.status, r.body)
 		}
@@ -129,7 +129,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("POST %s: %d %s", path, r.status, r.body)
 		}
 	}
-	for _, path := range []string{"/api/v1/stop", "/api/v1/key", "/api/v1/code", "/api/v1/upstreams/restart", "/api/v1/announce", "/mcp"} {
+	for _, path := range []string{"/api/v1/stop", "/api/v1/key", "/api/v1/code", "/api/v1/upstreams/restart", "/api/v1/announce", "/metrics", "/mcp"} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			if r := with(method, path); r.status != 401 && r.code() != "not_found" {
 				t.Errorf("%s %s: %d %s", method, path, r.status, r.body)
