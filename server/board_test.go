@@ -415,7 +415,7 @@ func TestEvents(t *testing.T) {
 	one.announce(`{"intent":"x","scope":["a"]}`)
 	var kinds []string
 	var last board.Event
-	for len(kinds) < 3 {
+	for len(kinds) < 4 {
 		event, data := next()
 		var e board.Event
 		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Kind != event || last.Number > 0 && e.Number != last.Number+1 {
@@ -424,7 +424,7 @@ func TestEvents(t *testing.T) {
 		last = e
 		kinds = append(kinds, event)
 	}
-	if !slices.Equal(kinds, []string{"peer_came", "claimed", "call_ended"}) {
+	if !slices.Equal(kinds, []string{"peer_came", "call_began", "claimed", "call_ended"}) {
 		t.Error(kinds)
 	}
 	// Who comes back goes on behind the last it saw, whatever its address says.
