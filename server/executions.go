@@ -109,6 +109,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if write("hello", 0, map[string]any{"generation": s.generation, "newest": s.board.Newest()}) != nil || rc.Flush() != nil {
 		return
 	}
+	defer s.board.Listen()()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()

@@ -115,17 +115,18 @@ type Board struct {
 	checkout, id string
 	fold         bool
 
-	mu      sync.Mutex // never held while anybody is told anything
-	peers   map[string]*peer
-	session map[string]*peer // by the sessions that are there
-	rev     uint64           // counts changes of the peers
-	revBell bell
-	views   []View // as of that revision, unless nil; never changed
-	events  ring[Event]
-	evBell  bell
-	calls   ring[*Execution]
-	running map[uint64]*Execution
-	number  uint64 // of the last execution
+	mu        sync.Mutex // never held while anybody is told anything
+	peers     map[string]*peer
+	session   map[string]*peer // by the sessions that are there
+	rev       uint64           // counts changes of the peers
+	revBell   bell
+	views     []View // as of that revision, unless nil; never changed
+	events    ring[Event]
+	evBell    bell
+	calls     ring[*Execution]
+	running   map[uint64]*Execution
+	listeners int    // that follow the events
+	number    uint64 // of the last execution
 }
 
 type peer struct {

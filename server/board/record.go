@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -70,7 +71,9 @@ func (b *Board) Began(e Execution) uint64 {
 	// Nobody changes it any more: listeners have it too.
 	kept := &e
 	b.running[e.Number] = kept
-	b.noteLocked(Event{Kind: CallBegan, Peer: e.Peer, Client: e.Client, Execution: kept})
+	if b.listeners > 0 {
+		b.noteLocked(Event{Kind: CallBegan, Peer: e.Peer, Client: e.Client, Execution: kept})
+	}
 	return e.Number
 }
 
@@ -110,6 +113,19 @@ func (b *Board) Executions(most int) (running, ended []Execution) {
 		ended[len(last)-1-i] = *e
 	}
 	return running, ended
+}
+
+// Listen says that somebody follows the events, until stop is called. Only then
+// are calls told when they begin: most have ended before anybody could look, and
+// would take half of the room.
+func (b *Board) Listen() (stop func()) {
+	add := func(n int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.listeners += n
+	}
+	add(1)
+	return sync.OnceFunc(func() { add(-1) })
 }
 
 // Note records an event of the server's own.

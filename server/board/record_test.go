@@ -16,6 +16,7 @@ import (
 func TestExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New("shop", "id", false)
+		stop := b.Listen()
 		began := time.Now()
 		for i := range 3 {
 			e := Execution{Number: 77, Peer: "pa", Client: "a", Tool: fmt.Sprint("tool ", i), Started: began, Outcome: "odd", Millis: 9}
@@ -34,6 +35,9 @@ func TestExecutions(t *testing.T) {
 		if len(ended) != 1 || ended[0] != (Execution{Number: 2, Peer: "pa", Client: "a", Tool: "tool 1", Started: began, Millis: 1.5, Outcome: "ok"}) {
 			t.Errorf("ended: %+v", ended)
 		}
+		stop()
+		stop()                                 // counts once
+		b.Ended(b.Began(Execution{}), "ok", 0) // no word of its beginning
 		b.Ended(1, "cut", time.Second)
 		b.Ended(3, "error", time.Second)
 		_, ended = b.Executions(2)
@@ -46,14 +50,14 @@ func TestExecutions(t *testing.T) {
 
 		// A listener has each as it was then.
 		events, missed, err := b.Events(t.Context(), 0)
-		if err != nil || missed != 0 || len(events) != 6 {
+		if err != nil || missed != 0 || len(events) != 7 {
 			t.Fatalf("%d events, %d missed, %v", len(events), missed, err)
 		}
 		var got []string
 		for _, e := range events {
 			got = append(got, fmt.Sprint(e.Kind, " ", e.Execution.Number, " ", e.Execution.Outcome))
 		}
-		if s := strings.Join(got, ", "); s != "call_began 1 running, call_began 2 running, call_began 3 running, call_ended 2 ok, call_ended 1 cut, call_ended 3 error" {
+		if s := strings.Join(got, ", "); s != "call_began 1 running, call_began 2 running, call_began 3 running, call_ended 2 ok, call_ended 4 ok, call_ended 1 cut, call_ended 3 error" {
 			t.Errorf("told: %s", s)
 		}
 	})
@@ -165,6 +169,7 @@ func TestEventsWait(t *testing.T) {
 // TestDeafListener: one who listened once and never again is in nobody's way.
 func TestDeafListener(t *testing.T) {
 	b := New("shop", "id", false)
+	defer b.Listen()()
 	b.Note(Event{Kind: UpstreamNow})
 	if _, _, err := b.Events(t.Context(), 0); err != nil {
 		t.Fatal(err)
@@ -192,6 +197,7 @@ func TestAMillion(t *testing.T) {
 		million = 50_000
 	}
 	b := New("shop", "id", false)
+	defer b.Listen()()
 	b.Attach("1", Peer{Key: "a", ID: "pa", Client: "client"})
 	heap := func() int64 {
 		runtime.GC()
