@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"majordomus/lease"
+	"majordomus/server/board"
 	"majordomus/server/hub"
 	"majordomus/server/hub/config"
 )
@@ -47,6 +48,13 @@ func (s *Server) newHub() *hub.Hub {
 		Changed: func(kind string) {
 			s.core.Tell("!registry " + s.fingerprint())
 			s.core.ListChanged(kind)
+		},
+		Stands: func(name, state string, because error) {
+			e := board.Event{Kind: board.UpstreamNow, Subject: name, State: state}
+			if because != nil {
+				e.Message = brief(s.pathless(because.Error()), 400)
+			}
+			s.board.Note(e)
 		},
 		Updated: func(session, uri string) { s.core.UpdatedFor(session, uri) }, MaxMessage: s.cfg.Policy.MaxMessageBytes, Log: s.log,
 		OpenLog: func(string) (io.WriteCloser, error) { return discard{io.Discard}, nil },

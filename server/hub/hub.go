@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"majordomus/bridge/frame"
@@ -55,6 +56,10 @@ type Config struct {
 
 	Changed func(kind string)         // a list has changed: tools, prompts or resources; must not block
 	Updated func(session, uri string) // a resource has changed, of one session's own server or for all (""); must not block
+
+	// Stands is told when a hosted server's process is in another state, and
+	// because of what it failed; must not block. Nil tells nobody.
+	Stands func(name, state string, because error)
 
 	MaxMessage int64
 	Log        *slog.Logger
@@ -87,6 +92,8 @@ type upstream struct {
 	hub    *Hub
 	server config.Server
 	stale  stale
+
+	starts, calls, errs atomic.Int64 // since the Hub began
 
 	keeping sync.Mutex // one writes what is kept at a time, and the last one the latest
 

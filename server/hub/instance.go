@@ -60,8 +60,6 @@ type instance struct {
 	alone   bool          // it has asked something: from then on it gets one client's calls at a time
 	changed chan struct{} // closed and replaced when a use ends
 	idle    *time.Timer
-	calls   int
-	errs    int
 }
 
 // A use is one request that it answers.
@@ -111,7 +109,7 @@ func (in *instance) enter(r session.Request) (*use, error) {
 				u.run = &run{use: u, in: in, asks: make(chan *question), done: make(chan struct{})}
 			}
 			in.active[u] = struct{}{}
-			in.calls++
+			in.up.calls.Add(1)
 			if in.idle != nil {
 				in.idle.Stop()
 			}
@@ -143,7 +141,21 @@ func (in *instance) ringLocked() {
 }
 
 // stoppedLocked notes that no session is there, and that nothing failed.
-func (in *instance) stoppedLocked() { in.state, in.conn, in.child = stateStopped, nil, nil }
+func (in *instance) stoppedLocked() {
+	in.conn, in.child = nil, nil
+	in.standLocked(stateStopped, nil)
+}
+
+// standLocked notes how it stands, and tells.
+func (in *instance) standLocked(state string, because error) {
+	if in.state == state {
+		return
+	}
+	in.state = state
+	if told := in.up.hub.cfg.Stands; told != nil {
+		told(in.up.server.Name, state, because)
+	}
+}
 
 // mayJoinLocked reports whether it would still be certain, with r in flight as
 // well, whom a question is for: which client in the era with a handshake, and
@@ -162,7 +174,7 @@ func (in *instance) leave(u *use, failed bool) {
 	defer in.mu.Unlock()
 	delete(in.active, u)
 	if failed {
-		in.errs++
+		in.up.errs.Add(1)
 	}
 	in.ringLocked()
 	in.restLocked()
@@ -242,12 +254,14 @@ func (in *instance) startLocked() bool {
 	if in.over || in.state == stateStarting || in.state == stateReady || in.state == stateFailed && time.Now().Before(in.retryAt) {
 		return true
 	}
-	before, started := in.state, in.started
-	in.state, in.started = stateStarting, make(chan struct{})
+	before := in.started
+	in.started = make(chan struct{})
 	if !in.up.hub.spawn(in.start) {
-		in.state, in.started = before, started
+		in.started = before
 		return false
 	}
+	in.standLocked(stateStarting, nil)
+	in.up.starts.Add(1)
 	return true
 }
 
@@ -268,16 +282,17 @@ func (in *instance) start() {
 		in.mu.Unlock()
 		c.stop(in.up.hub.ctx)
 		in.mu.Lock()
-		in.state = stateStopped
+		in.standLocked(stateStopped, nil)
 		return
 	case in.over:
-		in.state = stateStopped
+		in.standLocked(stateStopped, nil)
 		return
 	default:
 		in.failedLocked(err, 0)
 		return
 	}
-	in.state, in.conn, in.child, in.caps = stateReady, c, ch, caps
+	in.conn, in.child, in.caps = c, ch, caps
+	in.standLocked(stateReady, nil)
 	pid := 0
 	if ch != nil {
 		pid = ch.PID()
@@ -297,7 +312,8 @@ func (in *instance) failedLocked(err error, lived time.Duration) {
 	}
 	in.failures++
 	pause := in.pauseLocked()
-	in.state, in.conn, in.child, in.failure, in.retryAt = stateFailed, nil, nil, err, time.Now().Add(pause)
+	in.conn, in.child, in.failure, in.retryAt = nil, nil, err, time.Now().Add(pause)
+	in.standLocked(stateFailed, err)
 	in.log.Warn("a hosted server has failed", "because", err, "in a row", in.failures, "next start after", pause.Round(time.Millisecond))
 	in.backLocked(pause)
 }

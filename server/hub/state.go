@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"majordomus/server/hub/config"
@@ -61,6 +62,39 @@ func (h *Hub) States() []State {
 	return list
 }
 
+// Standing is the part of a State that costs little to know.
+type Standing struct {
+	Name                  string
+	State                 string
+	Starts, Calls, Errors int64
+}
+
+// Standing says how the hosted servers stand, by name.
+func (h *Hub) Standing() []Standing {
+	list := []Standing{}
+	for _, u := range h.upstreams() {
+		s := Standing{u.server.Name, stateStopped, u.starts.Load(), u.calls.Load(), u.errs.Load()}
+		u.mu.Lock()
+		instances := slices.Collect(maps.Values(u.instances))
+		u.mu.Unlock()
+		for _, in := range instances {
+			in.mu.Lock()
+			s.State = livelier(s.State, in.state)
+			in.mu.Unlock()
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b Standing) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+func livelier(a, b string) string {
+	if slices.Index(liveliness, b) > slices.Index(liveliness, a) {
+		return b
+	}
+	return a
+}
+
 func (u *upstream) state(clients int) State {
 	u.mu.Lock()
 	s := State{
@@ -76,6 +110,7 @@ func (u *upstream) state(clients int) State {
 			}
 		}
 	}
+	s.Calls, s.Errors = int(u.calls.Load()), int(u.errs.Load())
 	s.Tools, s.Prompts, s.Resources = shown[0], shown[1], shown[2]
 	instances := maps.Clone(u.instances)
 	u.mu.Unlock()
@@ -84,11 +119,7 @@ func (u *upstream) state(clients int) State {
 	}
 	for owner, in := range instances {
 		in.mu.Lock()
-		if slices.Index(liveliness, in.state) > slices.Index(liveliness, s.State) {
-			s.State = in.state
-		}
-		s.Calls += in.calls
-		s.Errors += in.errs
+		s.State = livelier(s.State, in.state)
 		if in.failure != nil {
 			s.LastError = in.failure.Error()
 		}
