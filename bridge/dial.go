@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,17 +110,18 @@ func (b *bridge) open(e Endpoint) (*link, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, b.cfg.BusyGrace)
 	defer cancel()
-	conn, r, err := dial(ctx, e.URL, key, b.cfg.ID)
+	conn, r, err := dial(ctx, e.URL, key, b.cfg.ID, b.joined.Load())
 	if err != nil {
 		return nil, fmt.Errorf("joining the server at %s: %w", e.URL, err)
 	}
+	b.joined.Add(1)
 	return newLink(conn, r, b.begin), nil
 }
 
 // dial asks the server at address for a link, until ctx ends. It goes straight
 // there, whatever proxies the environment names. What answers may be anybody:
 // of it no more than headBytes are read.
-func dial(ctx context.Context, address, key, id string) (net.Conn, io.Reader, error) {
+func dial(ctx context.Context, address, key, id string, before int64) (net.Conn, io.Reader, error) {
 	const headBytes = 64 << 10
 	u, err := url.Parse(address)
 	if err != nil {
@@ -136,7 +138,7 @@ func dial(ctx context.Context, address, key, id string) (net.Conn, io.Reader, er
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := shake(ctx, conn, headBytes, request(u.Host, key, id))
+	r, err := shake(ctx, conn, headBytes, request(u.Host, key, id, before))
 	if err != nil {
 		conn.Close() // ignore error: it is done with
 		if ctx.Err() != nil {
@@ -147,8 +149,8 @@ func dial(ctx context.Context, address, key, id string) (net.Conn, io.Reader, er
 	return conn, r, nil
 }
 
-// request is the head that asks for a link.
-func request(host, key, id string) string {
+// request is the head that asks for a link; before is how many the bridge had.
+func request(host, key, id string, before int64) string {
 	var head strings.Builder
 	line := func(name, value string) {
 		// Nothing that comes from a file may end the line and begin another.
@@ -165,6 +167,9 @@ func request(host, key, id string) string {
 	}
 	line("Majordomus-Bridge", id)
 	line("Majordomus-Confirm", "run") // it is told when to run what may not run twice
+	if before > 0 {
+		line("Majordomus-Rejoins", strconv.FormatInt(before, 10)) // counted there
+	}
 	head.WriteString("\r\n")
 	return head.String()
 }

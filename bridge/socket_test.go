@@ -267,7 +267,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestNothingFromAFileEndsALineOfTheRequest(t *testing.T) {
-	if got := request("h", "k\r\nEvil: 1", "id\nx"); strings.Contains(got, "Evil") || strings.Count(got, "\r\n") != 6 {
+	if got := request("h", "k\r\nEvil: 1", "id\nx", 0); strings.Contains(got, "Evil") || strings.Count(got, "\r\n") != 6 {
 		t.Errorf("%q", got)
 	}
 }
@@ -665,7 +665,7 @@ func BenchmarkRelay(b *testing.B) {
 // BenchmarkMover is what the same costs if nobody looks at the bytes.
 func BenchmarkMover(b *testing.B) {
 	benchmark(b, func(in io.Reader, out io.Writer, url string) {
-		conn, r, err := dial(context.Background(), url, "", "b")
+		conn, r, err := dial(context.Background(), url, "", "b", 0)
 		if err != nil {
 			b.Error(err)
 			return

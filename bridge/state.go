@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"majordomus/bridge/frame"
@@ -40,7 +41,8 @@ type bridge struct {
 	out    *output
 	wake   chan struct{} // watch has a new appointment
 	wg     sync.WaitGroup
-	large  sync.Pool // buffers for large lines of servers'
+	large  sync.Pool    // buffers for large lines of servers'
+	joined atomic.Int64 // links so far
 
 	mu    sync.Mutex // before output.mu
 	room  *sync.Cond // something was sent

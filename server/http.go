@@ -46,6 +46,8 @@ func (s *Server) route(path string) (route, bool) {
 		return route{false, http.MethodPost, s.serveAnnounce}, true
 	case "/api/v1/executions":
 		return route{false, http.MethodGet, s.serveExecutions}, true
+	case "/metrics":
+		return route{false, http.MethodGet, s.serveMetrics}, true
 	case "/api/v1/events":
 		return route{false, http.MethodGet, s.serveEvents}, true
 	case "/api/v1/upstreams":

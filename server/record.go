@@ -31,22 +31,27 @@ func (r recorder) Began(q session.Request) uint64 {
 }
 
 func (r recorder) Ended(number uint64, q session.Request, outcome string, took time.Duration) {
-	r.s.board.Ended(number, outcome, took)
-	if outcome == "ok" {
-		r.touch(q)
+	s := r.s
+	s.board.Ended(number, outcome, took)
+	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
+	upstream, reads := "", false
+	if s.hub != nil {
+		upstream, reads = s.hub.Tool(tool)
+	}
+	if upstream == "" && s.mcp.GetTool(tool) == nil {
+		tool = "unknown"
+	}
+	s.measures.called(tool, upstream, outcome, took)
+	if upstream != "" && outcome == "ok" {
+		r.touch(q, reads)
 	}
 }
 
 // touch notes the paths that a call of a hosted tool named. Our own tools touch
 // nothing.
-func (r recorder) touch(q session.Request) {
+func (r recorder) touch(q session.Request, reads bool) {
 	s := r.s
-	if s.hub == nil || s.cfg.Checkout == nil || !s.cfg.Policy.ObservePaths || len(q.Message().Params) > largestLooked {
-		return
-	}
-	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
-	upstream, reads := s.hub.Tool(tool)
-	if upstream == "" {
+	if s.cfg.Checkout == nil || !s.cfg.Policy.ObservePaths || len(q.Message().Params) > largestLooked {
 		return
 	}
 	var paths []string

@@ -88,6 +88,7 @@ type Server struct {
 	telling sync.Mutex             // one change of the registry is told at a time
 
 	board     *board.Board
+	measures  *measures
 	fold      bool       // upper and lower case are the same in paths
 	presence  sync.Mutex // one look at a peer at a time
 	ownBoard  ownBoard
@@ -120,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Idle = cfg.Policy.Idle
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Log, generation: newGeneration(), started: time.Now().UTC(), lostLimit: 30 * time.Minute,
+		cfg: cfg, log: cfg.Log, generation: newGeneration(), started: time.Now().UTC(), lostLimit: 30 * time.Minute, measures: newMeasures(),
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}), forced: make(chan struct{}),
 	}
 	s.stale.executable = cfg.Executable

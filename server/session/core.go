@@ -93,6 +93,8 @@ type Core struct {
 	draining atomic.Bool // Leave was called
 	large    atomic.Bool // a large message passed since TookMuch was asked
 
+	rejoined atomic.Int64 // links of bridges that had one before
+
 	ids   atomic.Int64 // ids handed to mcp-go
 	asked atomic.Int64 // ids of questions to clients
 
@@ -333,6 +335,9 @@ func (c *Core) Stats() (peers, inFlight int) {
 	defer c.mu.Unlock()
 	return c.attached, c.inFlight
 }
+
+// Rejoined is how many links were of bridges that had lost or left another.
+func (c *Core) Rejoined() int64 { return c.rejoined.Load() }
 
 // Leave has bridges leave, and run nothing more here: what is still on its way
 // is theirs to take to the next server. What is in flight goes on.

@@ -20,6 +20,9 @@ const Protocol = "majordomus-frames/1"
 // BridgeHeader names the bridge, by a UUID that outlives servers.
 const BridgeHeader = "Majordomus-Bridge"
 
+// RejoinsHeader is how a bridge says how many links it had before this one.
+const RejoinsHeader = "Majordomus-Rejoins"
+
 // ConfirmHeader is how a bridge says that it answers "!ready" with "!run".
 const ConfirmHeader = "Majordomus-Confirm"
 
@@ -73,6 +76,9 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 	if err := c.enter(s, nil); err != nil {
 		refuse(w, err)
 		return
+	}
+	if n, err := strconv.Atoi(r.Header.Get(RejoinsHeader)); err == nil && n > 0 {
+		c.rejoined.Add(1)
 	}
 	conn, brw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
