@@ -99,40 +99,59 @@ func person() string {
 }
 
 // scope returns paths, relative to the current folder, as absolute ones below
-// root, which is free of links where what people type may not be.
+// root, which is free of links where the way that people came may not be. A link
+// in the checkout is announced as what it is called there.
 func scope(root string, args []string) ([]string, error) {
-	at, err := os.Stat(root)
+	at, err := os.Getwd()
+	if err == nil {
+		at, err = filepath.EvalSymlinks(at)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("looking at the checkout: %w", err)
+		return nil, fmt.Errorf("finding the current folder: %w", err)
 	}
 	var list []string
 	for _, arg := range args {
 		if arg == "" {
 			return nil, errors.New("a path is empty; . is the current folder")
 		}
-		abs, err := filepath.Abs(arg)
-		if err != nil {
-			return nil, fmt.Errorf("finding %q: %w", arg, err)
+		abs := filepath.Clean(arg)
+		if !filepath.IsAbs(abs) {
+			abs = filepath.Join(at, arg)
 		}
-		// Only what is above the root is looked through: a link in the
-		// checkout is announced as what it is called there.
-		for dir := abs; ; dir = filepath.Dir(dir) {
-			if info, err := os.Stat(dir); err == nil && os.SameFile(info, at) {
-				if rel, err := filepath.Rel(dir, abs); err == nil {
-					abs = filepath.Join(root, rel)
-				}
-				break
-			}
-			if dir == filepath.Dir(dir) {
-				return nil, fmt.Errorf("%q lies outside the checkout %s", arg, root)
-			}
-		}
+		abs = belowRoot(root, abs)
 		if _, reason := board.Inside(root, abs, false); reason != "" {
-			return nil, fmt.Errorf("%q %s", arg, reason)
+			return nil, fmt.Errorf("%q %s (%s)", arg, reason, root)
 		}
 		list = append(list, abs)
 	}
 	return list, nil
+}
+
+// belowRoot spells an absolute path as one below root, if any folder above it is
+// root, or else what is above it leads there through links.
+func belowRoot(root, abs string) string {
+	top, err := os.Stat(root)
+	if err != nil {
+		return abs // ignore error: who opened the checkout has looked
+	}
+	real := ""
+	for dir := abs; ; dir = filepath.Dir(dir) {
+		rel, err := filepath.Rel(dir, abs)
+		if err != nil {
+			return abs // ignore error: both are absolute, and one begins with the other
+		}
+		if info, err := os.Stat(dir); err == nil && os.SameFile(info, top) {
+			return filepath.Join(root, rel)
+		}
+		if real == "" && dir != abs {
+			if d, err := filepath.EvalSymlinks(dir); err == nil {
+				real = filepath.Join(d, rel)
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return real
+		}
+	}
 }
 
 func writeAnnounced(w io.Writer, got announced, checkout string) {

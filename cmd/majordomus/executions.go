@@ -51,7 +51,8 @@ and those that run now.
 			return a.report(all, func(w io.Writer) { writeExecutions(w, all, time.Now()) })
 		},
 	}
-	logFlags(cmd, &lines, &follow)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with each call that ends")
+	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many of the last `calls`; 0 all that are kept")
 	return cmd
 }
 

@@ -224,7 +224,7 @@ func writePeers(w io.Writer, all server.Peers, now time.Time) {
 		fmt.Fprintln(w, overlapOf(o, all.Peers, several))
 	}
 	if all.LeftOut > 0 {
-		fmt.Fprintf(w, "%s more not shown\n", count(all.LeftOut, "overlap"))
+		fmt.Fprintf(w, "%s not shown\n", count(all.LeftOut, "more overlap"))
 	}
 	unread := []string{}
 	for _, b := range all.Boards {
@@ -318,6 +318,9 @@ func overlapOf(o board.Overlap, views []board.View, several bool) string {
 		return fmt.Sprintf("%s and %s work on the same paths", who(x), who(y))
 	}
 	did := func(s board.Side, path string) string {
+		if o.Kind == board.KindClaimed {
+			return "announced"
+		}
 		for _, v := range views {
 			if v.ID != s.Peer || v.Checkout != s.Checkout {
 				continue
