@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -59,7 +60,13 @@ func (s *Server) scope(paths []string) ([]string, error) {
 	resolved := make([]string, len(paths))
 	for i, p := range paths {
 		resolved[i] = p
-		if _, reason := board.Inside(root, p, s.fold); reason != "" && filepath.IsAbs(p) && root != "" {
+		if _, reason := board.Inside(root, p, s.fold); reason == "" || root == "" {
+			continue
+		}
+		if u, err := url.Parse(p); err == nil && u.Scheme == "file" && (u.Host == "" || u.Host == "localhost") {
+			p = filepath.FromSlash(u.Path)
+		}
+		if filepath.IsAbs(p) {
 			resolved[i] = throughLinks(p)
 		}
 	}

@@ -78,7 +78,7 @@ func TestAnnounce(t *testing.T) {
 	if err := os.Symlink(p.root, link); err != nil {
 		t.Fatal(err)
 	}
-	a, fail := one.announce(`{"intent":"tidy up","scope":["./src/","docs/*.md",` + strconv.Quote(filepath.Join(link, "new", "file.go")) + `]}`)
+	a, fail := one.announce(`{"intent":"tidy up","scope":["./src/","docs/*.md",` + strconv.Quote("file://"+filepath.Join(link, "src")) + `,` + strconv.Quote(filepath.Join(link, "new", "file.go")) + `]}`)
 	if fail != "" || a.Peer != "p1111" || a.Claim != "default" || !a.Complete || a.met() != "" ||
 		!slices.Equal(a.Scope, []string{"src", "docs/*.md", "new/file.go"}) {
 		t.Errorf("%+v %s", a, fail)

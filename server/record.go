@@ -32,7 +32,6 @@ func (r recorder) Began(q session.Request) uint64 {
 
 func (r recorder) Ended(number uint64, q session.Request, outcome string, took time.Duration) {
 	s := r.s
-	s.board.Ended(number, outcome, took)
 	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
 	upstream, reads := "", false
 	if s.hub != nil {
@@ -43,8 +42,9 @@ func (r recorder) Ended(number uint64, q session.Request, outcome string, took t
 	}
 	s.measures.called(tool, upstream, outcome, took)
 	if upstream != "" && outcome == "ok" {
-		r.touch(q, reads)
+		r.touch(q, reads) // first: whoever is told of the end looks what it touched
 	}
+	s.board.Ended(number, outcome, took)
 }
 
 // touch notes the paths that a call of a hosted tool named. Our own tools touch
