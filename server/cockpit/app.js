@@ -15,6 +15,8 @@ function el(tag, attributes = {}, ...inside) {
   return e;
 }
 
+const ul = (kind) => el("ul", { class: kind, role: "list" }); // some browsers forget it of a list without dots
+
 const bdi = (text) => el("bdi", {}, text); // somebody else's word may run the other way
 
 // put changes only what is different: what is read or selected stays.
@@ -150,7 +152,7 @@ function paths(all, limit = most.paths) {
 
 function claimPart() {
   const intent = el("p", { class: "intent" });
-  const scope = el("ul", { class: "scope" });
+  const scope = ul("scope");
   const name = bdi("");
   const named = el("span", {}, "claim ", name, ", ");
   const when = since();
@@ -195,10 +197,10 @@ function peerPart() {
   const by = el("span");
   const where = bdi("");
   const there = el("span", {}, ", in ", where);
-  const claims = el("ul", { class: "claims" });
+  const claims = ul("claims");
   const silent = el("p", { class: "none" }, "has announced nothing");
   const count = el("span");
-  const touched = el("ul", { class: "touched" });
+  const touched = ul("touched");
   const details = el("details", {}, el("summary", {}, count), touched);
   const node = el("li", { class: "peer" },
     el("div", { class: "who" }, el("h3", {}, client, " ", version), id),
@@ -251,7 +253,7 @@ function overlapPart() {
   const one = el("div", { class: "side-a" });
   const other = el("div", { class: "side-b" });
   const showOne = sidePart(one), showOther = sidePart(other);
-  const where = el("ul", { class: "scope" });
+  const where = ul("scope");
   return {
     node: el("li", {}, head, el("div", { class: "parties" }, one, other), where, kind),
     show(o) {
