@@ -260,7 +260,13 @@ func TestCockpit(t *testing.T) {
 		}
 	}
 	shot("320-dark", "dark", 320)
-	shot("again", "light", 1280)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int{320, 1280} {
+			if found, _ := b.do("audit", map[string]any{"scheme": scheme, "width": width}).([]any); len(found) > 0 {
+				t.Errorf("%s, %d pixels: %q", scheme, width, found)
+			}
+		}
+	}
 	cancel := map[string]any{"requestId": waiting, "reason": "the test goes on"}
 	if err := cursor.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel}); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,10 @@
 // Drives a browser for TestCockpit: reads a command a line, answers with a line.
 // Words: BROWSER PROFILE, the executable and a new folder for what it keeps.
 import { chromium } from "playwright-core";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
+const axe = readFileSync(new URL(import.meta.resolve("axe-core")), "utf8");
 const [executablePath, profile] = process.argv.slice(2);
 const browser = await chromium.launchPersistentContext(profile, {
   executablePath,
@@ -33,7 +35,7 @@ const words = {
     await page.goto(url);
   },
   go: ({ url }) => page.goto(url),
-  async until({ selector, text, within = 15_000 }) {
+  async until({ selector, text, within = 30_000 }) {
     const so = ([selector, text]) => [...document.querySelectorAll(selector)].some((e) => e.checkVisibility() && e.textContent.includes(text));
     try {
       await page.waitForFunction(so, [selector, text], { timeout: within, polling: 50 });
@@ -49,6 +51,14 @@ const words = {
     await page.setViewportSize({ width, height: 900 });
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
     await page.screenshot({ path, fullPage: true });
+  },
+  // What keeps people from using the page, as far as a program can tell.
+  async audit({ scheme, width }) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize({ width, height: 900 });
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
+    return violations.map((v) => `${v.id}: ${v.nodes.map((n) => `${n.html.slice(0, 200)}: ${n.failureSummary}`).join("; ")}`);
   },
   said: () => said.splice(0),
   asked: () => [...new Set(asked)],
