@@ -606,10 +606,11 @@ function feed(path, gap, show) {
   return { now, soon: () => now().catch(failed) };
 }
 
-// failed is told what went wrong beside the stream. The stream itself says when
-// the server has gone; only a refusal may be news.
+// failed is told what went wrong beside the stream, which itself tells when the
+// server has gone. News is a refusal, and a server that hangs: its stream is
+// merely silent.
 function failed(e) {
-  if (e instanceof Refused) listening?.abort(e);
+  if (e instanceof Refused || e.name === "TimeoutError") listening?.abort(e);
 }
 
 const feeds = {
