@@ -191,6 +191,12 @@ func (s *Server) checkHosted() []check {
 				Remedy:  fmt.Sprintf("majordomus upstream logs %s shows what it said; it is started again on the next call", st.Name),
 			})
 		}
+		if st.Waiting != "" {
+			c.Findings = append(c.Findings, finding{
+				Message: "it is being started: " + st.Waiting,
+				Remedy:  fmt.Sprintf("nobody waits for it but those who call it; majordomus upstream logs %s shows what it said", st.Name),
+			})
+		}
 		for i, l := range st.LeftOut {
 			if i == mostLeftOut {
 				c.Findings = append(c.Findings, finding{

@@ -91,6 +91,9 @@ func writeUpstreams(w io.Writer, all server.Upstreams) {
 		if u.LastError != "" {
 			fmt.Fprintf(w, "%s: the last error: %s\n", u.Name, u.LastError)
 		}
+		if u.Waiting != "" {
+			fmt.Fprintf(w, "%s: %s\n", u.Name, u.Waiting)
+		}
 		for _, l := range u.LeftOut {
 			fmt.Fprintf(w, "%s: left out is %s\n", u.Name, l)
 		}

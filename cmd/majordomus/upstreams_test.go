@@ -22,6 +22,7 @@ func TestUpstreamsAsText(t *testing.T) {
 	failed := hub.State{Name: "web", State: "failed", Share: config.ShareCheckout, Clients: 8, Errors: 2, LastError: "it ended with exit code 3"}
 	odd := running("odd", 1, 90<<20)
 	odd.LeftOut = []hub.LeftOut{{Kind: "tools", Name: "x \"y\"", Reason: "its inputSchema lacks type"}, {Kind: "resourceTemplates", Name: "a:{b}", Reason: "it lacks name"}}
+	slow := hub.State{Name: "slow", State: "starting", Share: config.ShareCheckout, Waiting: "it has not answered initialize within 5s"}
 	for name, x := range map[string]struct {
 		all  server.Upstreams
 		want string
@@ -45,6 +46,11 @@ NAME  STATE  SHARE     PID  MEMORY  TOOLS  CALLS  ERRORS
 odd   ready  checkout  100  90 MB   3      12     0
 odd: left out is the tool "x \"y\"": its inputSchema lacks type
 odd: left out is the resource template "a:{b}": it lacks name
+`},
+		"slow": {server.Upstreams{Upstreams: []hub.State{slow}}, `
+NAME  STATE     SHARE     PID  MEMORY  TOOLS  CALLS  ERRORS
+slow  starting  checkout  -    -       0      0      0
+slow: it has not answered initialize within 5s
 `},
 		"one server": {server.Upstreams{Upstreams: []hub.State{running("a", 2, 0)}}, `
 NAME  STATE  SHARE     PID  MEMORY  TOOLS  CALLS  ERRORS

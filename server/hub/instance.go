@@ -47,6 +47,8 @@ type instance struct {
 	mu       sync.Mutex
 	state    string
 	started  chan struct{} // closed when the start that goes on has ended
+	began    time.Time     // when that was
+	awaited  string        // what the server has not done yet of it
 	conn     hosted
 	noted    chan struct{} // closed when the end of conn has been noted
 	child    *child.Child  // nil where it is not ours to run
@@ -260,6 +262,7 @@ func (in *instance) startLocked() bool {
 		in.started = before
 		return false
 	}
+	in.began, in.awaited = time.Now(), "answered initialize"
 	in.standLocked(stateStarting, nil)
 	in.up.starts.Add(1)
 	return true
@@ -408,6 +411,9 @@ func (in *instance) launch(ctx context.Context) (c hosted, ch *child.Child, caps
 	}
 	caps = frame.Get(m.Result, "capabilities")
 	c.tell(ctx, "notifications/initialized", nil)
+	in.mu.Lock()
+	in.awaited = "listed what it offers"
+	in.mu.Unlock()
 	all, err := fetch(ctx, c, caps)
 	if err != nil {
 		return c, ch, nil, err

@@ -2,15 +2,18 @@ package hub_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,6 +54,10 @@ func hosted(kind string) {
 	case "mute":
 		io.Copy(io.Discard, in)
 		return
+	case "flood":
+		flood()
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
 	case "banner":
 		say("Welcome to banner 1.0!")
 		say(`{"half": `)
@@ -61,6 +68,9 @@ func hosted(kind string) {
 	extra, created := "", ""
 	for {
 		line, err := in.ReadString('\n')
+		if err != nil && kind == "deaf" {
+			time.Sleep(3 * time.Minute) // longer than any test
+		}
 		if err != nil {
 			return
 		}
@@ -97,8 +107,11 @@ func hosted(kind string) {
 		}
 		switch m.Name() {
 		case "initialize":
-			if kind == "late" {
-				time.Sleep(time.Second)
+			for kind == "held" { // until it is let go
+				if _, err := os.Stat("go"); err == nil {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
 			}
 			result(`{"protocolVersion":"2025-06-18","capabilities":` + capabilities + `,"serverInfo":{"name":"` + kind + `","version":"1"}}`)
 		case "ping":
@@ -148,12 +161,20 @@ func hosted(kind string) {
 					content(dir)
 				case "progress":
 					token := frame.Get(m.Params, "_meta", "progressToken")
-					for i := range 1000 {
-						say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"odd":1e2}}`, token, i)
+					var lines []string
+					for i := range 100_000 {
+						lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"odd":1e2}}`, token, i))
+						if len(lines) == 1000 {
+							say("%s", strings.Join(lines, "\n"))
+							lines = nil
+						}
 					}
 					content("done")
 				case "elicit":
 					content(ask("elicitation/create", `{"message":"well?","requestedSchema":{"type":"object","properties":{}}}`))
+				case "flood":
+					flood()
+					content("flooded")
 				case "roots":
 					content(ask("roots/list", `{}`))
 				case "log":
@@ -192,6 +213,14 @@ func hosted(kind string) {
 				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, id)
 			}
 		}
+	}
+}
+
+// flood writes 16 MiB to the standard error.
+func flood() {
+	line := append(bytes.Repeat([]byte("x"), 1023), '\n')
+	for range 16 << 10 {
+		os.Stderr.Write(line)
 	}
 }
 

@@ -1089,7 +1089,7 @@ func TestRemoteHouse(t *testing.T) {
 		t.Errorf("an error: %s", got)
 	}
 	c.ask("tools/call", `{"name":"far__good__echo","arguments":{"do":"progress"},"_meta":{"progressToken":"t<1>"}}`)
-	if notes := strings.Join(c.notes, "\n"); !strings.Contains(notes, `"params":{"progressToken":"t<1>","progress":999,"odd":1e2}`) {
+	if notes := strings.Join(c.notes, "\n"); !strings.Contains(notes, `"params":{"progressToken":"t<1>","progress":99999,"odd":1e2}`) {
 		t.Errorf("progress: %s", notes)
 	}
 	id := c.send("tools/call", `{"name":"far__good__echo","arguments":{"do":"elicit"}}`)

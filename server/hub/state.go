@@ -20,6 +20,7 @@ type State struct {
 	Calls     int       `json:"calls"`
 	Errors    int       `json:"errors"`
 	LastError string    `json:"last_error,omitempty"`
+	Waiting   string    `json:"waiting,omitempty"` // what a start that takes long waits for
 	RetryAt   time.Time `json:"retry_at,omitzero"` // when a failed one may be started again
 	Tools     int       `json:"tools"`
 	Prompts   int       `json:"prompts"`
@@ -46,6 +47,9 @@ type Process struct {
 	Memory int64     `json:"memory_bytes,omitempty"` // of it and all that it started; 0: not known
 	Client string    `json:"client,omitempty"`       // the session it belongs to
 }
+
+// longStart is from when on people are told what a start waits for.
+const longStart = 2 * time.Second
 
 var liveliness = []string{stateStopped, stateFailed, stateStarting, stateReady}
 
@@ -125,6 +129,9 @@ func (u *upstream) state(clients int) State {
 		}
 		if in.state == stateFailed {
 			s.RetryAt = in.retryAt
+		}
+		if took := time.Since(in.began); in.state == stateStarting && took > longStart {
+			s.Waiting = fmt.Sprintf("it has not %s within %v, and has until %v", in.awaited, took.Round(time.Second), startTimeout)
 		}
 		c := in.child
 		in.mu.Unlock()

@@ -5,7 +5,9 @@ package hub_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -59,4 +61,14 @@ func TestGroupsAreRecorded(t *testing.T) {
 	if all := records(); all != "" {
 		t.Errorf("left are the records %q", all)
 	}
+}
+
+// runs reports whether there is such a process.
+func runs(t *testing.T, pid string) bool {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return syscall.Kill(n, 0) == nil
 }
