@@ -28,8 +28,10 @@ const (
 	mostUnread = 1 << 10
 )
 
-// idleBytes is how much traffic makes it worth giving memory back.
-const idleBytes = 8 << 20
+// idleBytes is how much traffic makes it worth giving memory back. Below it lies
+// what the runtime would let lie for long: it first collects at 4 MiB, which
+// thousands of calls do not fill, and there is a bridge for each editor.
+const idleBytes = 256 << 10
 
 // bridge is one run of the bridge.
 type bridge struct {
