@@ -108,13 +108,13 @@ func (f File) same(g File) bool {
 	case Unreadable:
 		return false // nothing is known of either
 	}
-	return bytes.Equal(f.raw, g.raw) && os.SameFile(f.info, g.info) &&
+	return bytes.Equal(f.raw, g.raw) && sameFile(f.info, g.info) &&
 		f.info.ModTime().Equal(g.info.ModTime()) && f.info.Size() == g.info.Size()
 }
 
 // read reads the lease in root. It never fails, never blocks on what lies
 // there, and follows no link: holders only ever put a regular file in place.
-func read(root *os.Root) File {
+func read(root files) File {
 	f := readOnce(root)
 	if f.State == Absent {
 		// Where a rename over an existing file is two steps, a reader can
@@ -124,7 +124,7 @@ func read(root *os.Root) File {
 	return f
 }
 
-func readOnce(root *os.Root) File {
+func readOnce(root files) File {
 	info, err := root.Lstat(documentName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return File{State: Absent}

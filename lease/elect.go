@@ -141,7 +141,7 @@ func (f *Folder) begin(c Candidate, url *string) (*Tenure, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := shared.OpenRoot(".")
+	root, err := shared.again()
 	if err != nil {
 		return nil, fmt.Errorf("opening the state folder: %w", err)
 	}

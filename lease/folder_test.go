@@ -415,7 +415,7 @@ func TestADeletedLockFileStillExcludes(t *testing.T) {
 	}
 	second()
 	// A folder that was deleted is not the one that is there now.
-	root, err := g.readable().OpenRoot(".")
+	root, err := g.readable().again()
 	if err != nil {
 		t.Fatal(err)
 	}

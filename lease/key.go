@@ -50,7 +50,7 @@ func (f *Folder) Key() (string, error) {
 		// A link, unlike a rename, does not replace the key of another
 		// process that was quicker.
 		if err := root.Link(temp, keyName); err == nil {
-			return fresh, syncFolder(root)
+			return fresh, syncNames(root)
 		}
 	}
 	// There is one now; or what is there holds no key; or there are no links
@@ -66,7 +66,7 @@ func (f *Folder) Key() (string, error) {
 	if err := root.Rename(temp, keyName); err != nil {
 		return "", fmt.Errorf("making the key: %w", err)
 	}
-	return fresh, syncFolder(root)
+	return fresh, syncNames(root)
 }
 
 // ReadKey returns the key, or fs.ErrNotExist when none was made yet.
@@ -87,7 +87,7 @@ func (f *Folder) RotateKey() (string, error) {
 		root.Remove(temp) // ignore error: at worst an unused file stays
 		return "", fmt.Errorf("rotating the key: %w", err)
 	}
-	return fresh, syncFolder(root)
+	return fresh, syncNames(root)
 }
 
 // isKey reports whether s can be a key: one that clients can send in a header,
@@ -100,7 +100,7 @@ func isKey(s string) bool {
 // or put something else into it.
 var errNoKey = fmt.Errorf("the key file holds no key: %w", fs.ErrNotExist)
 
-func readKey(root *os.Root) (string, error) {
+func readKey(root files) (string, error) {
 	info, err := root.Lstat(keyName)
 	if err != nil {
 		return "", fmt.Errorf("reading the key: %w", err)
@@ -134,7 +134,7 @@ func readKey(root *os.Root) (string, error) {
 }
 
 // writeKey puts a new key into a file of another name.
-func writeKey(root *os.Root) (key, temp string, err error) {
+func writeKey(root files) (key, temp string, err error) {
 	var b [32 + 8]byte
 	rand.Read(b[:]) // never fails
 	key, temp = hex.EncodeToString(b[:32]), keyName+"."+hex.EncodeToString(b[32:])+".tmp"
@@ -142,7 +142,7 @@ func writeKey(root *os.Root) (key, temp string, err error) {
 }
 
 // writeFile writes a file and waits until the disk has it.
-func writeFile(root *os.Root, name string, b []byte) error {
+func writeFile(root files, name string, b []byte) error {
 	h, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -160,13 +160,9 @@ func writeFile(root *os.Root, name string, b []byte) error {
 	return err
 }
 
-// syncFolder makes a new name durable, where folders can be synced.
-func syncFolder(root *os.Root) error {
-	h, err := root.Open(".")
-	if err != nil {
+func syncNames(root files) error {
+	if err := root.sync(); err != nil {
 		return fmt.Errorf("writing the key to disk: %w", err)
 	}
-	defer h.Close() // ignore error: only read
-	h.Sync()        // ignore error: not every system can, and the name is there
 	return nil
 }

@@ -90,6 +90,10 @@ type Config struct {
 	Self     ExecutableIdentity // of this process, as StartedAs gave it
 	Version  string             // of this process
 	Log      *slog.Logger       // nil discards
+
+	disk  disk                                                                     // nil: the machine's
+	token func() string                                                            // nil: a random one
+	ask   func(ctx context.Context, doc Document, within time.Duration) ProbeReply // nil: over the network
 }
 
 // A Folder is the state folder of a checkout, in which its processes meet. It
@@ -102,9 +106,9 @@ type Folder struct {
 	path string
 
 	mu     sync.Mutex
-	root   *os.Root
+	root   files
 	info   fs.FileInfo // of root
-	old    []*os.Root  // replaced; other calls may still be using them
+	old    []files     // replaced; other calls may still be using them
 	closed bool
 }
 
@@ -112,7 +116,7 @@ type Folder struct {
 // readable for this account only and ignored by git.
 func Open(cfg Config) (*Folder, error) {
 	f := newFolder(cfg)
-	root, err := f.create()
+	root, err := f.cfg.disk.create(f.cfg.Checkout)
 	if err != nil {
 		return nil, fmt.Errorf("opening the state folder: %w", err)
 	}
@@ -123,7 +127,7 @@ func Open(cfg Config) (*Folder, error) {
 // error is fs.ErrNotExist when there is none: nobody ever served here.
 func OpenExisting(cfg Config) (*Folder, error) {
 	f := newFolder(cfg)
-	root, err := f.open()
+	root, err := f.cfg.disk.open(f.cfg.Checkout)
 	if err != nil {
 		return nil, fmt.Errorf("opening the state folder: %w", err)
 	}
@@ -135,10 +139,16 @@ func newFolder(cfg Config) *Folder {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.disk == nil {
+		cfg.disk = systemDisk{}
+	}
+	if cfg.token == nil {
+		cfg.token = newToken
+	}
 	return &Folder{cfg: cfg, path: cfg.Checkout.StateDir()}
 }
 
-func (f *Folder) with(root *os.Root) (*Folder, error) {
+func (f *Folder) with(root files) (*Folder, error) {
 	info, err := root.Stat(".")
 	if err != nil {
 		root.Close() // ignore error: the first one counts
@@ -180,11 +190,11 @@ func (f *Folder) FileAge() (time.Duration, error) {
 
 // readable is the handle on the folder as its path leads to it now; on the one
 // that was deleted, in which nothing is found, where there is none.
-func (f *Folder) readable() *os.Root {
+func (f *Folder) readable() files {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now, err := os.Stat(f.path); err == nil && !os.SameFile(now, f.info) {
-		if root, err := f.open(); err == nil {
+	if now, err := f.cfg.disk.stat(f.path); err == nil && !sameFile(now, f.info) {
+		if root, err := f.cfg.disk.open(f.cfg.Checkout); err == nil {
 			f.replaceLocked(root)
 		}
 	}
@@ -193,14 +203,14 @@ func (f *Folder) readable() *os.Root {
 
 // writable is readable for who is about to put something into the folder: it
 // is made again where it is gone.
-func (f *Folder) writable() (*os.Root, error) {
+func (f *Folder) writable() (files, error) {
 	root := f.readable()
-	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := f.cfg.disk.stat(f.path); !errors.Is(err, fs.ErrNotExist) {
 		return root, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	root, err := f.create()
+	root, err := f.cfg.disk.create(f.cfg.Checkout)
 	if err != nil {
 		return nil, fmt.Errorf("making the state folder again: %w", err)
 	}
@@ -208,77 +218,14 @@ func (f *Folder) writable() (*os.Root, error) {
 	return f.root, nil
 }
 
-func (f *Folder) replaceLocked(root *os.Root) {
+func (f *Folder) replaceLocked(root files) {
 	info, err := root.Stat(".")
-	if err != nil || f.closed || os.SameFile(info, f.info) {
+	if err != nil || f.closed || sameFile(info, f.info) {
 		root.Close() // ignore error: unused
 		return
 	}
 	f.old = append(f.old, f.root)
 	f.root, f.info = root, info
-}
-
-// open opens the folder by way of the checkout's local folder, which no link
-// below it gets out of.
-func (f *Folder) open() (*os.Root, error) {
-	local, err := os.OpenRoot(f.cfg.Checkout.LocalDir)
-	if err != nil {
-		return nil, err
-	}
-	defer local.Close() // ignore error: only looked through
-	below, err := filepath.Rel(f.cfg.Checkout.LocalDir, f.path)
-	if err != nil {
-		return nil, err
-	}
-	return local.OpenRoot(below)
-}
-
-func (f *Folder) create() (*os.Root, error) {
-	c := f.cfg.Checkout
-	top, err := os.OpenRoot(c.Root)
-	if err != nil {
-		return nil, err
-	}
-	defer top.Close() // ignore error: only looked through
-	local, err := filepath.Rel(c.Root, c.LocalDir)
-	if err != nil {
-		return nil, err
-	}
-	if err := top.MkdirAll(filepath.Dir(local), 0o755); err != nil {
-		return nil, err
-	}
-	if err := top.MkdirAll(filepath.Join(local, "state"), 0o755); err != nil {
-		return nil, err
-	}
-	// Before anything is put there that git must not see.
-	ignore := filepath.Join(local, ".gitignore")
-	if _, err := top.Lstat(ignore); errors.Is(err, fs.ErrNotExist) {
-		h, err := top.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err == nil {
-			_, err = h.WriteString("*\n")
-			if e := h.Close(); err == nil {
-				err = e
-			}
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-	}
-	state, err := filepath.Rel(c.Root, f.path)
-	if err != nil {
-		return nil, err
-	}
-	if err := top.Mkdir(state, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	info, err := top.Stat(state)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() && info.Mode().Perm()&0o077 != 0 {
-		top.Chmod(state, 0o700) // ignore error: another account's, or a system without modes
-	}
-	return top.OpenRoot(state)
 }
 
 func newToken() string {

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/gofrs/flock"
 )
 
 const (
@@ -41,7 +39,7 @@ var errMoved = fmt.Errorf("the state folder was removed or replaced: %w", fs.Err
 // nothing into a new one. Where a folder cannot be locked (Windows, where an
 // open lock file cannot be deleted; NFS, which wants it open for writing)
 // server.lock must do.
-func (f *Folder) change(root *os.Root) (unlock func(), err error) {
+func (f *Folder) change(root files) (unlock func(), err error) {
 	until := time.Now().Add(f.cfg.Timings.ProbeTimeout)
 	first, err := f.lock(root, lockName, until)
 	if err != nil {
@@ -50,7 +48,7 @@ func (f *Folder) change(root *os.Root) (unlock func(), err error) {
 	if !folderLocks {
 		return func() { first.Unlock() }, nil // ignore error: closing it, later or at exit, unlocks too
 	}
-	folder := flock.New(f.path, flock.SetFlag(os.O_RDONLY))
+	folder := f.cfg.disk.lock(f.path, os.O_RDONLY)
 	unlock = func() {
 		folder.Unlock() // ignore error: as above
 		first.Unlock()
@@ -75,13 +73,13 @@ func (f *Folder) change(root *os.Root) (unlock func(), err error) {
 }
 
 // lock locks a lock file exclusively, making it where it is missing.
-func (f *Folder) lock(root *os.Root, name string, until time.Time) (*flock.Flock, error) {
+func (f *Folder) lock(root files, name string, until time.Time) (locker, error) {
 	for {
 		if err := f.make(root, name); err != nil {
 			return nil, fmt.Errorf("making %s: %w", name, err)
 		}
 		// For reading and writing, since NFS wants that for an exclusive lock.
-		l := flock.New(filepath.Join(f.path, name), flock.SetFlag(os.O_RDWR|nonblock))
+		l := f.cfg.disk.lock(filepath.Join(f.path, name), os.O_RDWR|nonblock)
 		ok, err := tryUntil(l, until)
 		if errors.Is(err, fs.ErrNotExist) && !f.moved(root) {
 			continue // deleted since it was made
@@ -104,7 +102,7 @@ func (f *Folder) lock(root *os.Root, name string, until time.Time) (*flock.Flock
 
 // make sees to it that a regular file lies at name. What else lies there is
 // moved aside: a link would lead the lock, and a new file, elsewhere.
-func (f *Folder) make(root *os.Root, name string) error {
+func (f *Folder) make(root files, name string) error {
 	info, err := root.Lstat(name)
 	if err == nil && info.Mode().IsRegular() {
 		return nil
@@ -127,8 +125,8 @@ func (f *Folder) make(root *os.Root, name string) error {
 }
 
 // aside renames what cannot be used where it lies.
-func (f *Folder) aside(root *os.Root, name string) error {
-	to := name + ".aside-" + newToken()[:8]
+func (f *Folder) aside(root files, name string) error {
+	to := name + ".aside-" + f.cfg.token()[:8]
 	f.cfg.Log.Warn("moving aside what is in the way", "name", name, "to", to)
 	if err := root.Rename(name, to); err != nil {
 		return fmt.Errorf("moving %s aside: %w", name, err)
@@ -137,28 +135,28 @@ func (f *Folder) aside(root *os.Root, name string) error {
 }
 
 // moved reports whether the folder's path no longer leads to root.
-func (f *Folder) moved(root *os.Root) bool {
-	at, err := os.Stat(f.path)
+func (f *Folder) moved(root files) bool {
+	at, err := f.cfg.disk.stat(f.path)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	info, err := root.Stat(".")
-	return err == nil && !os.SameFile(at, info)
+	return err == nil && !sameFile(at, info)
 }
 
 // isAt reports whether the file that was locked is the one that name leads to.
-func isAt(root *os.Root, name string, l *flock.Flock) bool {
+func isAt(root files, name string, l locker) bool {
 	locked, err := l.Stat()
 	if err != nil {
 		return false
 	}
 	at, err := root.Lstat(name)
-	return err == nil && os.SameFile(locked, at)
+	return err == nil && sameFile(locked, at)
 }
 
 // tryUntil locks l, or gives up at a time. It never blocks in the kernel: a
 // lock waited for there knows no end.
-func tryUntil(l *flock.Flock, until time.Time) (bool, error) {
+func tryUntil(l locker, until time.Time) (bool, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		ok, err := l.TryLock()
 		left := time.Until(until)
@@ -217,7 +215,7 @@ func (f *Folder) AliveHeld(token string) (held, exists bool) {
 	return f.aliveHeld(f.readable(), token)
 }
 
-func (f *Folder) aliveHeld(root *os.Root, token string) (held, exists bool) {
+func (f *Folder) aliveHeld(root files, token string) (held, exists bool) {
 	name := aliveName(token)
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
@@ -226,7 +224,7 @@ func (f *Folder) aliveHeld(root *os.Root, token string) (held, exists bool) {
 	if err != nil {
 		return true, true
 	}
-	l := flock.New(filepath.Join(f.path, name), flock.SetFlag(os.O_RDONLY|nonblock))
+	l := f.cfg.disk.lock(filepath.Join(f.path, name), os.O_RDONLY|nonblock)
 	ok, err := l.TryRLock()
 	defer l.Unlock() // ignore error: closing it unlocks
 	switch {
@@ -248,16 +246,16 @@ func (f *Folder) aliveHeld(root *os.Root, token string) (held, exists bool) {
 // So owner and cleaner both look, after locking, whether the name still leads
 // to what they locked; with only one of them looking, there are
 // interleavings of three that end the same way.
-func (f *Folder) lockAlive(root *os.Root) (token string, l *flock.Flock, err error) {
+func (f *Folder) lockAlive(root files) (token string, l locker, err error) {
 	for range 8 {
-		token = newToken()
+		token = f.cfg.token()
 		name := aliveName(token)
 		h, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return "", nil, fmt.Errorf("making %s: %w", name, err)
 		}
 		h.Close() // ignore error: nothing was written
-		l = flock.New(filepath.Join(f.path, name), flock.SetFlag(os.O_RDWR|nonblock))
+		l = f.cfg.disk.lock(filepath.Join(f.path, name), os.O_RDWR|nonblock)
 		ok, err := l.TryLock()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !noLocks(err) {
 			root.Remove(name) // ignore error: the next one that takes the lease cleans up
@@ -282,13 +280,8 @@ func (f *Folder) lockAlive(root *os.Root) (token string, l *flock.Flock, err err
 // clean removes what processes that have died left in the folder, under the
 // lock of the lease. own is the token of who cleans. A failure is nobody's: the
 // next one to take the lease tries again.
-func (f *Folder) clean(root *os.Root, own string) {
-	dir, err := root.Open(".")
-	if err != nil {
-		return
-	}
-	defer dir.Close() // ignore error: only read
-	names, err := dir.Readdirnames(-1)
+func (f *Folder) clean(root files, own string) {
+	names, err := root.names()
 	if err != nil {
 		return
 	}
@@ -311,12 +304,12 @@ func (f *Folder) clean(root *os.Root, own string) {
 // cleanAlive removes the files of a token if its process is dead, the .alive
 // file last, so that a cleaner that dies half way leaves what the next one
 // finds.
-func (f *Folder) cleanAlive(root *os.Root, token string) {
+func (f *Folder) cleanAlive(root files, token string) {
 	name := aliveName(token)
 	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return
 	}
-	l := flock.New(filepath.Join(f.path, name), flock.SetFlag(os.O_RDWR|nonblock))
+	l := f.cfg.disk.lock(filepath.Join(f.path, name), os.O_RDWR|nonblock)
 	if ok, err := l.TryLock(); err != nil || !ok {
 		l.Unlock() // ignore error: closes it
 		return     // its process lives, or somebody is asking just now

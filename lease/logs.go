@@ -46,7 +46,11 @@ func (f *Folder) OpenLog(name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a log: %w", err)
 	}
-	return h, nil
+	log, ok := h.(*os.File)
+	if !ok {
+		return nil, fmt.Errorf("opening a log: %s is no file of this system", name)
+	}
+	return log, nil
 }
 
 // A Log is a log file that does not outgrow 10 MiB for long: when it has, what

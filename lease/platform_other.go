@@ -3,7 +3,6 @@
 package lease
 
 import (
-	"os"
 	"time"
 )
 
@@ -22,7 +21,7 @@ const (
 )
 
 // readAgain gives a replacement under way the moment it needs.
-func readAgain(root *os.Root, _ File) File {
+func readAgain(root files, _ File) File {
 	time.Sleep(2 * time.Millisecond)
 	return readOnce(root)
 }

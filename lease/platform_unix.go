@@ -3,7 +3,6 @@
 package lease
 
 import (
-	"os"
 	"syscall"
 )
 
@@ -16,7 +15,7 @@ const (
 	confirmLoss = false
 )
 
-func readAgain(_ *os.Root, f File) File { return f }
+func readAgain(_ files, f File) File { return f }
 
 // folderLocks reports whether a folder itself can be locked.
 const folderLocks = true

@@ -124,6 +124,9 @@ func (f *Folder) ProbePatiently(ctx context.Context, doc Document) ProbeReply {
 }
 
 func (f *Folder) probe(ctx context.Context, doc Document, within time.Duration) ProbeReply {
+	if f.cfg.ask != nil {
+		return f.cfg.ask(ctx, doc, within)
+	}
 	host, err := target(doc.address())
 	if err != nil {
 		return ProbeReply{Outcome: Stranger, Err: err}

@@ -4,14 +4,11 @@ package lease
 
 import (
 	"errors"
-	"os"
 	"syscall"
-
-	"github.com/gofrs/flock"
 )
 
 // removeLocked removes a file that one has locked, while it is locked.
-func removeLocked(root *os.Root, name string, l *flock.Flock) {
+func removeLocked(root files, name string, l locker) {
 	root.Remove(name) // ignore error: the next cleaner tries again
 	l.Unlock()        // ignore error: closing it unlocks
 }

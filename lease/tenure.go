@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/gofrs/flock"
 )
 
 // tick is how often an owner looks whether the lease is still its own. It looks
@@ -22,11 +19,11 @@ const tick = 500 * time.Millisecond
 // and, in the end, Release.
 type Tenure struct {
 	f     *Folder
-	root  *os.Root // of its own: the folder it was taken in, whatever lies at the path later
+	root  files // of its own: the folder it was taken in, whatever lies at the path later
 	info  fs.FileInfo
 	token string
 	start time.Time
-	alive *flock.Flock
+	alive locker
 
 	ctx    context.Context // the tenure itself: owned here, ended by loss or release
 	cancel context.CancelCauseFunc
@@ -124,8 +121,8 @@ func (t *Tenure) confirm() (bool, error) {
 // look reports whether the file names this tenure, and still lies where others
 // look for it: a folder that was moved away is read by nobody.
 func (t *Tenure) look() (bool, error) {
-	at, err := os.Stat(t.f.path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(at, t.info) {
+	at, err := t.f.cfg.disk.stat(t.f.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !sameFile(at, t.info) {
 		return false, nil
 	}
 	file := read(t.root)
