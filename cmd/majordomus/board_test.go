@@ -265,9 +265,10 @@ func (c *accCheckout) watcher(args ...string) *boardWatcher {
 	return w
 }
 
+// until waits for less time than after which the board is asked for anyway.
 func (w *boardWatcher) until(what string, so func(out string) bool) {
 	w.t.Helper()
-	accPoll(w.t, 20*time.Second, what, func() error {
+	accPoll(w.t, peersPeriod-time.Second, what, func() error {
 		if out := w.out.String(); !so(out) {
 			return fmt.Errorf("it says\n%s%s", out, w.log.String())
 		}
@@ -305,6 +306,9 @@ func TestPeersWatch(t *testing.T) {
 		return ok && strings.Contains(after, `"tokens" (tokens): src/auth/token.go`) && strings.Contains(after, "claude-code) announced src/auth, ")
 	})
 
+	lines.until("it shows who came", has(`"intent":"tokens"`))
+	cursor.announce("tokens", "src/auth/token.go") // which is no news
+
 	// Another server takes over; the editors say again what they work on.
 	c.boardKill()
 	if _, err := cursor.server(); err != nil {
@@ -329,10 +333,39 @@ func TestPeersWatch(t *testing.T) {
 	if len(last.Peers) != 2 {
 		t.Errorf("the last picture has %+v", last.Peers)
 	}
+	before := ""
 	for picture := range strings.SplitSeq(text.out.String(), "----\n") {
+		if picture == before {
+			t.Errorf("shown twice: %s", picture)
+		}
+		before = picture
 		if !strings.HasPrefix(picture, "ID ") && picture != "nobody is here\n" {
 			t.Errorf("not a whole picture: %q", picture)
 		}
+	}
+}
+
+// TestPeersOfWorktrees is of editors in two work trees: what changes in the other
+// is shown too, and so is that its server says nothing.
+func TestPeersOfWorktrees(t *testing.T) {
+	c := guardRepo(t, "")
+	a := c.boardEditor("claude-code").announce("login", "src/auth")
+	tree := *c
+	tree.root = filepath.Join(filepath.Dir(c.root), "tree")
+	c.mustGit("worktree", "add", "-q", "-b", "side", tree.root)
+	t.Cleanup(tree.end)
+	w := c.watcher("peers", "--watch")
+	w.until("it shows who is there", func(out string) bool { return strings.Contains(out, "src/auth") })
+	b := tree.boardEditor("cursor").announce("tokens", "src")
+	w.until("it shows who came in the other work tree", func(out string) bool { return strings.Contains(out, "cursor") && strings.Contains(out, "CHECKOUT") })
+	w.interrupt()
+	boardGolden(t, "live-worktrees.txt", boardNorm(c.mustRun("peers"), a, "PEER1", b, "PEER2"))
+	if out := c.mustRun("peers", "--checkouts", "this"); strings.Contains(out, "cursor") || strings.Contains(out, "CHECKOUT") {
+		t.Errorf("this checkout alone:\n%s", out)
+	}
+	tree.boardStop()
+	if out := c.mustRun("peers"); !strings.Contains(out, "\nnot read: tree: its server does not answer: ") {
+		t.Errorf("with a board that cannot be read:\n%s", out)
 	}
 }
 

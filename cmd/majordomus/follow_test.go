@@ -41,6 +41,9 @@ func newFakeServer(t *testing.T, events func(n int, w http.ResponseWriter), exec
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
+	if _, err := f.Key(); err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

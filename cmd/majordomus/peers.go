@@ -48,7 +48,11 @@ another server takes over.`,
 			defer p.close()
 			path := "/api/v1/peers?checkouts=" + checkouts
 			if watch {
-				return a.watchPeers(ctx, p, r, path)
+				period := othersPeriod
+				if checkouts == "this" {
+					period = peersPeriod
+				}
+				return a.watchPeers(ctx, p, r, path, period)
 			}
 			var all server.Peers
 			if err := r.get(ctx, path, &all); err != nil {
@@ -89,8 +93,9 @@ const (
 	othersPeriod = 2 * time.Second
 )
 
-// watchPeers shows the board after each change until ctx ends.
-func (a *app) watchPeers(ctx context.Context, p place, r reached, path string) error {
+// watchPeers shows the board after each change until ctx ends. It asks for it
+// after period too.
+func (a *app) watchPeers(ctx context.Context, p place, r reached, path string, period time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	f := p.follow(ctx, r, a.err)
 	defer func() {
@@ -122,24 +127,21 @@ func (a *app) watchPeers(ctx context.Context, p place, r reached, path string) e
 		var all server.Peers
 		if err := r.get(ctx, path, &all); err != nil {
 			// It may be ending; the stream tells, and finds the next one.
-			next.Reset(othersPeriod)
+			next.Reset(period)
 			continue
 		}
-		next.Reset(peersPeriod)
-		if len(all.Boards) > 1 {
-			next.Reset(othersPeriod)
-		}
-		b, err := json.Marshal(all)
+		next.Reset(period)
+		picture, err := a.picture(all)
 		if err != nil {
 			return err
 		}
-		if bytes.Equal(b, shown) {
+		if bytes.Equal(picture, shown) {
 			continue
 		}
-		if err := a.show(all, shown == nil); err != nil {
+		if err := a.show(picture, shown == nil); err != nil {
 			return err
 		}
-		shown = b
+		shown = picture
 	}
 }
 
@@ -156,26 +158,31 @@ func changesPeers(h heard) bool {
 	return false
 }
 
-// show is one picture of those that --watch shows: on a terminal in the place of
-// the last one, else below it.
-func (a *app) show(all server.Peers, first bool) error {
+// picture is one of those that --watch shows.
+func (a *app) picture(all server.Peers) ([]byte, error) {
 	var b bytes.Buffer
-	switch {
-	case a.format == "json":
+	if a.format == "json" {
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(all); err != nil {
-			return err
-		}
-	default:
-		if isScreen(a.out) {
-			b.WriteString("\x1b[H\x1b[2J")
-		} else if !first {
-			b.WriteString("----\n")
-		}
-		writePeers(&b, all, time.Now())
+		err := enc.Encode(all)
+		return b.Bytes(), err
 	}
-	if _, err := a.out.Write(b.Bytes()); err != nil {
+	writePeers(&b, all, time.Now())
+	return b.Bytes(), nil
+}
+
+// show shows a picture: on a terminal in the place of the last one, else below
+// it.
+func (a *app) show(picture []byte, first bool) error {
+	before := ""
+	switch {
+	case a.format == "json":
+	case isScreen(a.out):
+		before = "\x1b[H\x1b[2J"
+	case !first:
+		before = "----\n"
+	}
+	if _, err := a.out.Write(append([]byte(before), picture...)); err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}
 	return nil
