@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -177,7 +179,14 @@ func TestCockpit(t *testing.T) {
 
 	c := accFresh(t)
 	c.policy("  busy_grace_seconds: 10\n") // so long stays a server that has lost its lease
-	serve := c.command("serve")
+	// Not the usual port: when a server is killed, that of any checkout takes it.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	serve := c.command("serve", "--port", strconv.Itoa(port))
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)
 	}
