@@ -94,6 +94,10 @@ type File struct {
 	info fs.FileInfo // nil if Absent or Unreadable
 }
 
+// Content is what the file said, for who wants to notice that it says something
+// else.
+func (f File) Content() []byte { return bytes.Clone(f.raw) }
+
 // same reports whether two reads found one and the same file. The content alone
 // would not do: a holder that is slow to bind rewrites the same bytes to say
 // that it lives, and what is empty or corrupt has no token to tell it by. The

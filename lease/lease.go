@@ -188,6 +188,15 @@ func (f *Folder) FileAge() (time.Duration, error) {
 	return max(0, time.Since(info.ModTime())), nil
 }
 
+// Age is how long ago something was last put into the folder or taken out of it.
+func (f *Folder) Age() (time.Duration, error) {
+	info, err := f.readable().Stat(".")
+	if err != nil {
+		return 0, fmt.Errorf("asking for the age of the state folder: %w", err)
+	}
+	return max(0, time.Since(info.ModTime())), nil
+}
+
 // readable is the handle on the folder as its path leads to it now; on the one
 // that was deleted, in which nothing is found, where there is none.
 func (f *Folder) readable() files {

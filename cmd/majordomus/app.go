@@ -184,7 +184,7 @@ it goes on with the next one and the editor never notices.`,
 		return nil
 	}
 	root.AddCommand(a.mcpCommand(), a.serveCommand(), a.statusCommand(), a.logsCommand(),
-		a.peersCommand(), a.announceCommand(), a.executionsCommand(), a.guardCommand(), a.openCommand(), a.keyCommand(), a.trustCommand(), a.upstreamCommand(), a.demoCommand(), a.versionCommand())
+		a.peersCommand(), a.announceCommand(), a.executionsCommand(), a.guardCommand(), a.openCommand(), a.keyCommand(), a.trustCommand(), a.upstreamCommand(), a.envCommand(), a.hookCommand(), a.demoCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		strict(c)
 	}
@@ -224,12 +224,19 @@ func (a *app) checkout() (*checkout.Checkout, error) {
 	return checkout.Find(dir, a.home())
 }
 
-// namedRoot is the folder that --root or MAJORDOMUS_ROOT names, if one does.
+// namedRoot is the folder that --root or MAJORDOMUS_ROOT names, if one does. What
+// a shell's hook has put there says where that shell was, and orders nothing: an
+// editor that is started from it for another checkout must not join this one's
+// server.
 func (a *app) namedRoot() string {
 	if a.root != "" {
 		return a.root
 	}
-	return a.getenv("MAJORDOMUS_ROOT")
+	root := a.getenv("MAJORDOMUS_ROOT")
+	if root == a.getenv(enteredVar) {
+		return ""
+	}
+	return root
 }
 
 func (a *app) home() string {

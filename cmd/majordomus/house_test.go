@@ -29,7 +29,8 @@ var rooms = map[string]struct{ ours, others []string }{
 	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/cockpit", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/", "github.com/VictoriaMetrics/metrics"}},
 	"install":           {nil, nil},
-	"cmd/majordomus": {[]string{"install", "lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
+	"install/shell":     {nil, nil},
+	"cmd/majordomus": {[]string{"install", "install/shell", "lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
 		[]string{"github.com/spf13/cobra", "golang.org/x/sys/"}},
 }
 

@@ -116,8 +116,22 @@ func (a *app) places(all bool) ([]place, error) {
 	return places, nil
 }
 
-// look says how the server of p stands. It asks once and waits for nothing.
+// look says how the server of p stands, and how many are attached to it. It asks
+// once and waits for nothing.
 func look(ctx context.Context, p place) standing {
+	s := glance(ctx, p)
+	if s.State == "serving" {
+		if key, err := p.folder.ReadKey(); err == nil {
+			if n, err := peers(ctx, s.URL, key); err == nil {
+				s.Peers = &n
+			}
+		}
+	}
+	return s
+}
+
+// glance is look but for the peers.
+func glance(ctx context.Context, p place) standing {
 	s := standing{Root: p.Root, RepositoryID: p.ID, State: "none"}
 	if p.folder == nil {
 		return s
@@ -154,11 +168,6 @@ func look(ctx context.Context, p place) standing {
 			s.Stale = *reply.Index.Stale
 		} else if why, yes := d.Executable.Replaced(); yes {
 			s.Stale = why
-		}
-		if key, err := p.folder.ReadKey(); err == nil {
-			if n, err := peers(ctx, s.URL, key); err == nil {
-				s.Peers = &n
-			}
 		}
 	case lease.NotHolder:
 		s.State, s.Reason = "lost", "the server at this address says that it no longer holds the lease"

@@ -68,6 +68,29 @@ func findGit(root string) git {
 	}
 }
 
+// Head is what is checked out in the work tree: the name of a branch, or, where
+// there is none, the commit. Both are "" without git, and where git keeps it in
+// another form than a file.
+func (c *Checkout) Head() (branch, commit string) {
+	dir, ok := gitDir(c.git.top)
+	if c.git.top == "" || !ok {
+		return "", ""
+	}
+	b, err := readSmall(filepath.Join(dir, "HEAD"), 64<<10)
+	if err != nil {
+		return "", "" // ignore error: nothing is said of it then
+	}
+	head := strings.TrimSpace(string(b))
+	if ref, ok := strings.CutPrefix(head, "ref:"); ok {
+		ref = strings.TrimSpace(ref)
+		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok && name != ".invalid" { // which reftable writes
+			return name, ""
+		}
+		return "", ""
+	}
+	return "", head
+}
+
 // Worktrees returns the checkouts in every work tree of this one's repository:
 // the main one first, then the linked ones by path, this one always among them.
 // In a checkout that lies below the top of its work tree, it is the folder at

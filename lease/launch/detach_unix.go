@@ -62,4 +62,17 @@ func detach(p process) (*child, error) {
 	return c, nil
 }
 
+// background needs no shell in between: who calls it ends, and the command has
+// another parent then.
+func background(argv []string, dir string, env []string) error {
+	closeOnExec(3)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return cmd.Process.Release()
+}
+
 func keptHere(string) bool { return false }

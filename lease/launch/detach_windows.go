@@ -26,18 +26,7 @@ func (c *child) forget() {
 // a tool that ends a tree by recorded parents can still find it. Only the three
 // standard handles are inherited; Go names them to the kernel one by one.
 func detach(p process) (*child, error) {
-	start := func(flags uint32) (*exec.Cmd, error) {
-		cmd := exec.Command(p.argv[0], p.argv[1:]...)
-		cmd.Dir, cmd.Env = p.dir, p.env
-		cmd.Stdout, cmd.Stderr = p.out, p.out
-		cmd.SysProcAttr = &syscall.SysProcAttr{HideWindow: true, CreationFlags: flags}
-		return cmd, cmd.Start()
-	}
-	const flags = windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP
-	cmd, err := start(flags | windows.CREATE_BREAKAWAY_FROM_JOB)
-	if err != nil { // the job forbids to break away
-		cmd, err = start(flags)
-	}
+	cmd, err := apart(p)
 	if err != nil {
 		return nil, fmt.Errorf("running %s detached: %w", p.argv[0], err)
 	}
@@ -64,6 +53,33 @@ func detach(p process) (*child, error) {
 		}
 	}()
 	return c, nil
+}
+
+// apart starts p, and forgets nothing of it.
+func apart(p process) (*exec.Cmd, error) {
+	start := func(flags uint32) (*exec.Cmd, error) {
+		cmd := exec.Command(p.argv[0], p.argv[1:]...)
+		cmd.Dir, cmd.Env = p.dir, p.env
+		if p.out != nil {
+			cmd.Stdout, cmd.Stderr = p.out, p.out
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{HideWindow: true, CreationFlags: flags}
+		return cmd, cmd.Start()
+	}
+	const flags = windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP
+	cmd, err := start(flags | windows.CREATE_BREAKAWAY_FROM_JOB)
+	if err != nil { // the job forbids to break away
+		cmd, err = start(flags)
+	}
+	return cmd, err
+}
+
+func background(argv []string, dir string, env []string) error {
+	cmd, err := apart(process{argv: argv, dir: dir, env: env})
+	if err != nil {
+		return err
+	}
+	return cmd.Process.Release()
 }
 
 func keptHere(name string) bool {

@@ -265,8 +265,9 @@ var kept = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 }
 
-// dropped are variables of ours that say something about one process only.
-var dropped = []string{JudgedStaleVar}
+// dropped are variables of ours that say something about one process only, or
+// about where the shell was that it was started from.
+var dropped = []string{JudgedStaleVar, "MAJORDOMUS_ROOT", "MAJORDOMUS_URL", "MAJORDOMUS_ENTERED", "MAJORDOMUS_WAS_ROOT", "MAJORDOMUS_WAS_URL"}
 
 // Environ returns what a started server gets of environ, in its order.
 func Environ(environ []string) []string {
@@ -282,6 +283,16 @@ func Environ(environ []string) []string {
 		}
 	}
 	return out
+}
+
+// Background runs a command detached and returns at once: nobody learns what
+// became of it. It is for who must not wait, as a prompt must not; the command
+// does the waiting. Its output goes nowhere.
+func Background(argv []string, dir string, environ []string) error {
+	if err := background(argv, dir, Environ(environ)); err != nil {
+		return fmt.Errorf("running %s in the background: %w", argv[0], err)
+	}
+	return nil
 }
 
 // process is a command to run detached.

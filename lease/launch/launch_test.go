@@ -19,7 +19,7 @@ import (
 func TestEnviron(t *testing.T) {
 	got := Environ([]string{
 		"HOME=/h", "PATH=/bin", "LC_ALL=C", "LANG=C", "XDG_STATE_HOME=/s", "https_proxy=http://p", "SSH_AUTH_SOCK=/a",
-		"MAJORDOMUS_LOG=debug", "MAJORDOMUS_LEASE_JUDGED_STALE=0", "CLAUDE_CODE_SESSION_ID=1", "OPENAI_API_KEY=secret",
+		"MAJORDOMUS_LOG=debug", "MAJORDOMUS_LEASE_JUDGED_STALE=0", "MAJORDOMUS_ROOT=/r", "MAJORDOMUS_URL=http://u", "CLAUDE_CODE_SESSION_ID=1", "OPENAI_API_KEY=secret",
 		"GIT_DIR=/x", "TERM=xterm", "nonsense", "HOMEX=1",
 	})
 	want := []string{

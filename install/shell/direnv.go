@@ -1,0 +1,30 @@
+package shell
+
+import "strings"
+
+// direnv is the bash in which direnv evaluates an .envrc. It has a hook of its
+// own, and puts back itself what was there before.
+type direnv struct{}
+
+func (direnv) Hook(string) string { return "" }
+
+func (direnv) Export(s State) string {
+	var b strings.Builder
+	for _, v := range s.Vars {
+		if v.Unset {
+			b.WriteString("unset " + v.Name + "\n")
+		} else {
+			b.WriteString("export " + v.Name + "=" + quote(v.Value) + "\n")
+		}
+	}
+	if s.Lease != "" {
+		b.WriteString("watch_file " + quote(s.Lease) + "\n")
+	}
+	return b.String()
+}
+
+// Line is for a file that is often shared: the program is looked for on the
+// PATH first, and elsewhere than here it may be missing.
+func (direnv) Line(exe string) string {
+	return `if has majordomus; then eval "$(majordomus env enter --shell direnv)"; elif [ -x ` + quote(exe) + ` ]; then eval "$(` + quote(exe) + ` env enter --shell direnv)"; fi`
+}

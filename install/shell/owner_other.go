@@ -1,0 +1,5 @@
+//go:build !unix
+
+package shell
+
+func keepOwner(to, from string) {}
