@@ -105,11 +105,11 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	limit := func() { rc.SetWriteDeadline(time.Now().Add(eventsStall)) } // ignore error: not every writer has one
 	limit()
+	defer s.board.Listen()() // before hello, behind which nothing may be missed
 	w.WriteHeader(http.StatusOK)
 	if write("hello", 0, map[string]any{"generation": s.generation, "newest": s.board.Newest()}) != nil || rc.Flush() != nil {
 		return
 	}
-	defer s.board.Listen()()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
