@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -213,8 +214,12 @@ func TestBoardWords(t *testing.T) {
 	if got.Peer != id[1] || got.Claim != "docs" || !slices.Equal(got.Scope, []string{"README.md"}) || !got.Complete {
 		t.Errorf("announced as JSON: %+v", got)
 	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	out = c.mustRun("peers")
-	if !strings.Contains(out, person()+" (by hand)") || !strings.Contains(out, `"writing" (docs): README.md`) {
+	if !strings.Contains(out, me.Username+" (by hand)") || !strings.Contains(out, `"writing" (docs): README.md`) {
 		t.Errorf("what was announced by hand is not shown:\n%s", out)
 	}
 	if out := c.mustRun("announce", "moving the parser", "go.mod"); !strings.Contains(out, "no longer announced: src/auth, src/login/x.go, ") || strings.Contains(out, "works on") {
@@ -301,12 +306,12 @@ func TestPeersWatch(t *testing.T) {
 
 	cursor := c.boardEditor("cursor")
 	cursor.announce("tokens", "src/auth/token.go")
+	lines.until("it shows who came", has(`"intent":"tokens"`))
 	text.until("it shows who came", func(out string) bool {
 		_, after, ok := strings.Cut(out, "----\n")
 		return ok && strings.Contains(after, `"tokens" (tokens): src/auth/token.go`) && strings.Contains(after, "claude-code) announced src/auth, ")
 	})
 
-	lines.until("it shows who came", has(`"intent":"tokens"`))
 	cursor.announce("tokens", "src/auth/token.go") // which is no news
 
 	// Another server takes over; the editors say again what they work on.
@@ -333,14 +338,20 @@ func TestPeersWatch(t *testing.T) {
 	if len(last.Peers) != 2 {
 		t.Errorf("the last picture has %+v", last.Peers)
 	}
+	text.pictures()
+}
+
+// pictures checks those that were shown.
+func (w *boardWatcher) pictures() {
+	w.t.Helper()
 	before := ""
-	for picture := range strings.SplitSeq(text.out.String(), "----\n") {
+	for picture := range strings.SplitSeq(w.out.String(), "----\n") {
 		if picture == before {
-			t.Errorf("shown twice: %s", picture)
+			w.t.Errorf("shown twice: %s", picture)
 		}
 		before = picture
 		if !strings.HasPrefix(picture, "ID ") && picture != "nobody is here\n" {
-			t.Errorf("not a whole picture: %q", picture)
+			w.t.Errorf("not a whole picture: %q", picture)
 		}
 	}
 }
@@ -359,6 +370,7 @@ func TestPeersOfWorktrees(t *testing.T) {
 	b := tree.boardEditor("cursor").announce("tokens", "src")
 	w.until("it shows who came in the other work tree", func(out string) bool { return strings.Contains(out, "cursor") && strings.Contains(out, "CHECKOUT") })
 	w.interrupt()
+	w.pictures()
 	boardGolden(t, "live-worktrees.txt", boardNorm(c.mustRun("peers"), a, "PEER1", b, "PEER2"))
 	if out := c.mustRun("peers", "--checkouts", "this"); strings.Contains(out, "cursor") || strings.Contains(out, "CHECKOUT") {
 		t.Errorf("this checkout alone:\n%s", out)
