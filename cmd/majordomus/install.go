@@ -38,6 +38,8 @@ func (a *app) installCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(a.installShellCommand())
+	cmd.AddCommand(a.installHooksCommand())
 	return cmd
 }
 
@@ -48,5 +50,7 @@ func (a *app) uninstallCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(a.uninstallShellCommand())
+	cmd.AddCommand(a.uninstallHooksCommand())
 	return cmd
 }

@@ -23,8 +23,13 @@ func (direnv) Export(s State) string {
 	return b.String()
 }
 
-// Line is for a file that is often shared: the program is looked for on the
-// PATH first, and elsewhere than here it may be missing.
+// Line is for a file that is often shared: elsewhere than here the program may
+// be missing.
 func (direnv) Line(exe string) string {
-	return `if has majordomus; then eval "$(majordomus env enter --shell direnv)"; elif [ -x ` + quote(exe) + ` ]; then eval "$(` + quote(exe) + ` env enter --shell direnv)"; fi`
+	has := "has majordomus"
+	if strings.ContainsAny(exe, `/\\`) {
+		exe = quote(exe)
+		has = "[ -x " + exe + " ]"
+	}
+	return "! " + has + ` || eval "$(` + exe + ` env enter --shell direnv)"`
 }
