@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ func (s *Server) announced(ctx context.Context, who board.Peer, hand bool, a boa
 	if err != nil || len(done.Scope) == 0 {
 		return x, err
 	}
+	session.Yield(ctx) // the others may take their time
 	for _, o := range s.otherBoards(ctx) {
 		x.Overlaps = append(x.Overlaps, board.Meetings(done.Scope, who.Key, o.views, s.fold)...)
 		if o.State == "unread" {
@@ -51,15 +53,18 @@ func (s *Server) announced(ctx context.Context, who board.Peer, hand bool, a boa
 	return x, nil
 }
 
+// diskCalm is how long links are followed before the client's next lines are
+// read meanwhile: a disk that is gone must not make this server seem hung.
+const diskCalm = 100 * time.Millisecond
+
 // scope reads the paths of a claim. An absolute one may lead here through links.
-func (s *Server) scope(paths []string) ([]string, error) {
+func (s *Server) scope(ctx context.Context, paths []string) ([]string, error) {
 	root := ""
 	if c := s.cfg.Checkout; c != nil {
 		root = c.Root
 	}
-	resolved := make([]string, len(paths))
+	resolved, away := slices.Clone(paths), map[int]string{}
 	for i, p := range paths {
-		resolved[i] = p
 		if _, reason := board.Inside(root, p, s.fold); reason == "" || root == "" {
 			continue
 		}
@@ -67,7 +72,22 @@ func (s *Server) scope(paths []string) ([]string, error) {
 			p = filepath.FromSlash(u.Path)
 		}
 		if filepath.IsAbs(p) {
-			resolved[i] = throughLinks(p)
+			away[i] = p
+		}
+	}
+	if len(away) > 0 {
+		done := make(chan struct{})
+		go func() { // waited for below
+			defer close(done)
+			for i, p := range away {
+				resolved[i] = throughLinks(p)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(diskCalm):
+			session.Yield(ctx)
+			<-done
 		}
 	}
 	list, err := board.Scope(root, resolved, s.fold)
@@ -118,7 +138,7 @@ func (s *Server) callAnnounce(ctx context.Context, r mcp.CallToolRequest) (*mcp.
 	if !ok {
 		return nil, errors.New("nobody is known to have called")
 	}
-	if a.Scope, err = s.scope(paths); err != nil {
+	if a.Scope, err = s.scope(ctx, paths); err != nil {
 		return nil, bad(ctx, "scope", strings.TrimPrefix(err.Error(), "scope"))
 	}
 	x, err := s.announced(ctx, onBoard(caller), false, a)
@@ -153,7 +173,7 @@ func (s *Server) serveAnnounce(w http.ResponseWriter, r *http.Request) {
 		wrong("intent: must say in a sentence what is going to be done")
 		return
 	}
-	scope, err := s.scope(asked.Scope)
+	scope, err := s.scope(r.Context(), asked.Scope)
 	if err != nil {
 		wrong(err.Error())
 		return

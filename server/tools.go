@@ -72,9 +72,11 @@ func (s *Server) tools() []mcpserver.ServerTool {
 	}
 }
 
-// atOnce is session.Config.AtOnce. The other tools look at files, and a disk may
-// take its time.
-func atOnce(tool string) bool { return tool == "majordomus_wait" }
+// atOnce is session.Config.AtOnce. An announcement is recorded before the
+// client's next line is read: of two for one claim the last is to stand, and a
+// bridge that tells the next server what was announced sends behind it what the
+// client says. The other tools look at files, and a disk may take its time.
+func atOnce(tool string) bool { return tool == "majordomus_wait" || tool == "majordomus_announce" }
 
 const schemaNothing = `{"type":"object","properties":{},"additionalProperties":false}`
 
