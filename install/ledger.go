@@ -38,6 +38,7 @@ type Entry struct {
 	File string    `json:"file"`           // that it is in
 	Root string    `json:"root,omitempty"` // the checkout it is for; "" for all of the account's
 	At   time.Time `json:"at"`
+	Undo string    `json:"undo,omitempty"` // what undoes it, in the words of the package that did it
 }
 
 const entrySchema = "majordomus-installed/v1"

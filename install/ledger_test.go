@@ -17,7 +17,7 @@ func TestLedger(t *testing.T) {
 	entries := []Entry{
 		{Kind: Editor, Name: "claude", File: "/w/.mcp.json", Root: "/w"},
 		{Kind: Editor, Name: "claude", File: "/v/.mcp.json", Root: "/v"},
-		{Kind: Shell, Name: "bash", File: "/home/a/.bashrc"},
+		{Kind: Shell, Name: "bash", File: "/home/a/.bashrc", Undo: `{"lines": 3}`},
 	}
 	for range 2 { // again is once
 		for _, e := range entries {
@@ -27,7 +27,7 @@ func TestLedger(t *testing.T) {
 		}
 	}
 	list, err := l.List()
-	if err != nil || len(list) != 3 || list[0].Root != "/v" || list[1].Root != "/w" || list[2].Kind != Shell || list[2].At.IsZero() {
+	if err != nil || len(list) != 3 || list[0].Root != "/v" || list[1].Root != "/w" || list[2].Kind != Shell || list[2].Undo != entries[2].Undo || list[2].At.IsZero() {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "installed")); err != nil || info.Mode().Perm() != 0o700 {
