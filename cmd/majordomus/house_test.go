@@ -30,7 +30,8 @@ var rooms = map[string]struct{ ours, others []string }{
 	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/cockpit", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/", "github.com/VictoriaMetrics/metrics"}},
 	"install":           {nil, nil},
 	"install/shell":     {nil, nil},
-	"cmd/majordomus": {[]string{"install", "install/shell", "lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
+	"install/editor":    {nil, []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2", "github.com/pelletier/go-toml/v2/unstable"}},
+	"cmd/majordomus": {[]string{"install", "install/editor", "install/shell", "lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
 		[]string{"github.com/spf13/cobra", "golang.org/x/sys/"}},
 }
 
