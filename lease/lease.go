@@ -255,9 +255,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Kept reports whether a lease lies in the state folder of c, whatever it says.
-// It is one look, for whoever has many checkouts to look at.
-func Kept(c *checkout.Checkout) bool {
-	_, err := os.Lstat(filepath.Join(c.StateDir(), documentName))
-	return !errors.Is(err, fs.ErrNotExist)
+// Kept reports whether a lease lies in the state folder of c, whatever it says,
+// and what its file is; nil where that cannot be told. It is one look, for
+// whoever has many checkouts to look at. Every lease is a file of its own, so
+// that as long as it is the same one, unchanged, so is the lease.
+func Kept(c *checkout.Checkout) (info fs.FileInfo, kept bool) {
+	info, err := os.Lstat(filepath.Join(c.StateDir(), documentName))
+	if err != nil {
+		return nil, !errors.Is(err, fs.ErrNotExist)
+	}
+	return info, true
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -246,7 +248,8 @@ type otherBoard struct {
 // otherBoards reads the boards of the repository's other worktrees, side by side and
 // each within twice the time of a probe. Each server is asked for its own only:
 // one that asked on would ask in circles. A worktree without a lease costs one
-// look at its folder.
+// look at its folder, and so does one whose lease a killed server left behind,
+// but for the first time.
 func (s *Server) otherBoards(ctx context.Context) []otherBoard {
 	c := s.cfg.Checkout
 	if c == nil || c.GitID == "" || s.cfg.Alone != "" {
@@ -270,10 +273,15 @@ func (s *Server) otherBoards(ctx context.Context) []otherBoard {
 		}
 		o := &list[at]
 		at++
-		if !lease.Kept(w) {
+		info, kept := lease.Kept(w)
+		if !kept || s.worktrees.isDead(w, info) {
 			continue
 		}
-		wg.Go(func() { s.readOther(ctx, w, o) })
+		wg.Go(func() {
+			if s.readOther(ctx, w, o) {
+				s.worktrees.died(w, info)
+			}
+		})
 	}
 	wg.Wait()
 	if err != nil {
@@ -282,50 +290,53 @@ func (s *Server) otherBoards(ctx context.Context) []otherBoard {
 	return list
 }
 
-// readOther fills in what is on the board of w.
-func (s *Server) readOther(ctx context.Context, w *checkout.Checkout, o *otherBoard) {
+// readOther fills in what is on the board of w. It reports whether the lease is
+// that of a server that has ended, and will never be another's.
+func (s *Server) readOther(ctx context.Context, w *checkout.Checkout, o *otherBoard) (dead bool) {
 	unread := func(why error) { o.State, o.Reason = "unread", why.Error() }
 	f, err := lease.OpenExisting(lease.Config{Checkout: w, Timings: lease.Timings{ProbeTimeout: s.cfg.Policy.ProbeTimeout}, Self: s.cfg.Executable, Version: s.cfg.Version})
 	if err != nil {
 		unread(err)
-		return
+		return false
 	}
 	defer f.Close() // ignore error: only read
 	file := f.Read()
 	switch {
 	case file.State == lease.Unreadable:
 		unread(file.Err)
-		return
+		return false
 	case file.State != lease.Present || file.Document.URL == nil:
-		return // nobody serves there yet, or any more
+		return false // nobody serves there yet, or any more
 	}
 	o.URL = *file.Document.URL
 	switch reply := f.Probe(ctx, file.Document); reply.Outcome {
 	case lease.Ours:
 	case lease.NotHolder:
-		return
+		return false
 	default:
-		if held, _ := f.AliveHeld(file.Document.Token); !held {
+		held, exists := f.AliveHeld(file.Document.Token)
+		if !held {
 			o.URL = "" // what a killed server left behind
-			return
+			return exists
 		}
 		unread(fmt.Errorf("its server does not answer: %w", reply.Err))
-		return
+		return false
 	}
 	key, err := f.ReadKey()
 	if err != nil {
 		unread(err)
-		return
+		return false
 	}
 	var theirs Peers
 	if err := fetch(ctx, o.URL+"/api/v1/peers?checkouts="+ofThis, key, &theirs); err != nil {
 		unread(fmt.Errorf("reading its board: %w", err))
-		return
+		return false
 	}
 	o.State, o.views, o.Peers = "served", theirs.Peers, attachedOf(theirs.Peers)
 	for i := range o.views {
 		o.views[i].Checkout, o.views[i].CheckoutID = w.Name, w.ID // as it is called here
 	}
+	return false
 }
 
 func fetch(ctx context.Context, url, key string, v any) error {
@@ -353,12 +364,13 @@ func fetch(ctx context.Context, url, key string, v any) error {
 }
 
 // worktrees keeps the list of them for a moment: a hundred take as long to list
-// as ten servers to ask.
+// as ten servers to ask. Of each it knows the lease that it found dead.
 type worktrees struct {
 	mu   sync.Mutex
 	at   time.Time
 	all  []*checkout.Checkout
 	fail error
+	dead map[string]fs.FileInfo // by checkout
 }
 
 const worktreesKept = 5 * time.Second
@@ -369,8 +381,33 @@ func (w *worktrees) list(c *checkout.Checkout) ([]*checkout.Checkout, error) {
 	if w.all == nil || time.Since(w.at) > worktreesKept {
 		w.all, w.fail = c.Worktrees()
 		w.at = time.Now()
+		maps.DeleteFunc(w.dead, func(id string, _ fs.FileInfo) bool {
+			return !slices.ContainsFunc(w.all, func(c *checkout.Checkout) bool { return c.ID == id })
+		})
 	}
 	return w.all, w.fail
+}
+
+// died notes that the lease in that file is of a server that has ended. The
+// file was looked at before it was read: if another has taken its place since,
+// that one is not meant.
+func (w *worktrees) died(c *checkout.Checkout, lease fs.FileInfo) {
+	if lease == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead == nil {
+		w.dead = map[string]fs.FileInfo{}
+	}
+	w.dead[c.ID] = lease
+}
+
+func (w *worktrees) isDead(c *checkout.Checkout, lease fs.FileInfo) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	dead := w.dead[c.ID]
+	return dead != nil && lease != nil && os.SameFile(dead, lease) && dead.Size() == lease.Size() && dead.ModTime().Equal(lease.ModTime())
 }
 
 // caseBlind reports whether the file system of root takes upper and lower case

@@ -2,10 +2,14 @@ package server
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"majordomus/lease"
 )
 
 // Of what one client says without waiting, each stands before the next is looked
@@ -57,5 +61,62 @@ func TestAnnouncedWhileOthersAreSilent(t *testing.T) {
 	}
 	if took := time.Since(began); took > patience {
 		t.Error(took)
+	}
+}
+
+// A lease that a killed server left behind is read once, and the next server's
+// is not taken for it.
+func TestLeasesLeftBehind(t *testing.T) {
+	roots := gitWorktrees(t, 2)
+	here, there := newPlace(t, roots[0]), newPlace(t, roots[1])
+	for _, p := range []*place{here, there} {
+		p.prepare(nil)
+		p.run()
+	}
+	one := here.peer("1111")
+	state := func() string {
+		t.Helper()
+		seen := one.peers(`{}`)
+		if !seen.Complete || len(seen.Boards) != 2 {
+			t.Fatalf("%+v", seen)
+		}
+		return seen.Boards[1].State
+	}
+	if got := state(); got != "served" {
+		t.Error(got)
+	}
+	// What is left of a killed server: its lease, and a file that nobody locks.
+	path := filepath.Join(there.checkout.StateDir(), "server.json")
+	left, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive, err := filepath.Glob(filepath.Join(filepath.Dir(path), "server.*.alive"))
+	if err != nil || len(alive) != 1 {
+		t.Fatal(alive, err)
+	}
+	there.server.stop(true)
+	there.ended()
+	for file, b := range map[string][]byte{path: left, alive[0]: nil} {
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if got := state(); got != "none" {
+			t.Error(got)
+		}
+	}
+	w := &here.server.worktrees
+	info, _ := lease.Kept(there.checkout)
+	if !w.isDead(there.checkout, info) {
+		t.Error("it is read again and again")
+	}
+	next := newPlace(t, roots[1])
+	next.prepare(nil)
+	next.run()
+	next.peer("2222")
+	if seen := one.peers(`{}`); seen.Boards[1].State != "served" || len(seen.Peers) != 2 {
+		t.Errorf("%+v", seen)
 	}
 }
