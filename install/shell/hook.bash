@@ -66,24 +66,17 @@ __majordomus_hook() {
 	return "$code"
 }
 __majordomus_install() {
-	local one kind
+	local one
+	for one in "${PROMPT_COMMAND[@]-}" "${precmd_functions[@]-}"; do
+		if [[ $one == *__majordomus_hook* ]]; then return 0; fi
+	done
 	if [[ -n ${bash_preexec_imported:-${__bp_imported:-}} ]]; then
-		for one in "${precmd_functions[@]}"; do
-			if [[ $one == __majordomus_hook ]]; then return 0; fi
-		done
 		precmd_functions+=(__majordomus_hook)
-		return 0
-	fi
-	kind=$(declare -p PROMPT_COMMAND 2>/dev/null)
-	if [[ $kind == "declare -a"* ]]; then
-		for one in "${PROMPT_COMMAND[@]}"; do
-			if [[ ";$one;" == *";__majordomus_hook;"* ]]; then return 0; fi
-		done
+	elif [[ $(declare -p PROMPT_COMMAND 2>/dev/null) == "declare -a"* ]]; then
 		PROMPT_COMMAND=(__majordomus_hook "${PROMPT_COMMAND[@]}")
-	elif [[ ";${PROMPT_COMMAND-};" != *";__majordomus_hook;"* ]]; then
+	else
 		PROMPT_COMMAND="__majordomus_hook${PROMPT_COMMAND:+;$PROMPT_COMMAND}"
 	fi
-	return 0
 }
 __majordomus_install
 unset -f __majordomus_install

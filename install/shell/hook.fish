@@ -25,13 +25,13 @@ function __majordomus_read
 	end
 end
 function __majordomus_hook --on-event fish_prompt
-	set -l mark
+	set -l mark ''
 	test -f .ai/manifest.yaml; and set mark m
 	test -e .git; and set mark g$mark
-	set -l word
+	set -l word ''
 	if test "$__majordomus_pwd" != "$mark:$PWD"
 		set -g __majordomus_pwd "$mark:$PWD"
-		set -l found
+		set -l found ''
 		set -l up (builtin pwd -P 2>/dev/null | string collect)
 		set -l home (builtin realpath -- $HOME 2>/dev/null | string collect)
 		while test -n "$up"
