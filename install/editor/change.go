@@ -34,8 +34,9 @@ type Change struct {
 	State  string
 	// Asks says that something is replaced which is not known to be ours: a
 	// person has to want that.
-	Asks bool
-	Line int // of the entry that is there, if one is
+	Asks    bool
+	Line    int    // of the entry that is there, if one is
+	Command string // of it, where it is right
 
 	within   string
 	target   string // what is written: File, or where it links to
@@ -108,8 +109,8 @@ func (e Editor) plan(c *Change, s Server) error {
 	}
 	c.Line = line
 	there := text != ""
-	if there && e.right(value, s) {
-		c.State, c.is = Right, c.was
+	if command := e.right(value, s); there && command != "" {
+		c.State, c.Command, c.is = Right, command, c.was
 		return nil
 	}
 	known := old.After != ""
@@ -277,12 +278,13 @@ func (c *Change) WriteDiff(w io.Writer) {
 type Keep func(path string, content []byte) (kept string, err error)
 
 // Commit does it, and returns where the file is kept as it was; "" where there
-// was none.
+// was nothing of anybody else in it.
 func (c *Change) Commit(keep Keep) (kept string, err error) {
 	if !c.Writes() {
 		return "", nil
 	}
-	if c.existed {
+	// What was made here and is as it was left is in nobody's way.
+	if c.existed && !(c.vanishes && digest(c.was) == c.record.After) {
 		if kept, err = keep(c.File, c.was); err != nil {
 			return "", err
 		}
@@ -436,12 +438,12 @@ func Ours(entry any) bool {
 	return strings.TrimSuffix(strings.ToLower(name), ".exe") == "majordomus"
 }
 
-// right reports whether an entry does what one of ours would. What else a
-// person has put into it is his.
-func (e Editor) right(entry any, s Server) bool {
+// right returns the command of an entry that does what one of ours would, or
+// "". What else a person has put into it is his.
+func (e Editor) right(entry any, s Server) string {
 	m, ok := entry.(map[string]any)
 	if !ok || m["disabled"] == true || m["enabled"] == false {
-		return false
+		return ""
 	}
 	for _, command := range append([]string{s.Command}, s.Also...) {
 		all := true
@@ -450,10 +452,10 @@ func (e Editor) right(entry any, s Server) bool {
 			all = all && (same(is, meaning(f.value)) || !there && f.value == true)
 		}
 		if all {
-			return true
+			return command
 		}
 	}
-	return false
+	return ""
 }
 
 // meaning is a field's value as a parser returns it.
@@ -506,7 +508,7 @@ func (e Editor) verify(path string, was, is []byte, s Server) error {
 	}
 	if s.Command != "" {
 		value, _, _, err := f.find(e.key, s.Name)
-		if err != nil || !e.right(value, s) {
+		if err != nil || e.right(value, s) == "" {
 			return wrong("the entry is not as it should be", err)
 		}
 	}

@@ -291,6 +291,10 @@ func (f *jsonFile) look() look {
 	if f.root == nil {
 		return l
 	}
+	if len(f.root.Members) > 0 && !bytes.Contains(bytes.TrimSpace(f.b), []byte("\n")) {
+		l.oneLine, l.compact = true, f.root.Members[0].Value.BeforeExtra == nil
+		return l
+	}
 	// What the first member that has a line of its own is indented by.
 	var walk func(p place) bool
 	walk = func(p place) bool {
@@ -395,6 +399,13 @@ func (f *jsonFile) insert(p place, l look, name string, value func(look) func(st
 		open := p.start + 1
 		kept, _ := commentsEnd(p.AfterExtra)
 		closing := open + len(p.AfterExtra)
+		if l.oneLine {
+			pad := ""
+			if f.root.Members[0].Name.BeforeExtra != nil {
+				pad = " "
+			}
+			return []edit{{open + kept, string(f.b[open+kept : closing]), pad + l.member(name, "", value(l)) + pad}}
+		}
 		base, _ := indentOf(f.b, p.start)
 		in := base + l.unit
 		text := l.eol + in + l.member(name, in, value(l))
