@@ -38,6 +38,7 @@ func (a *app) installCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(a.installEditorCommand())
 	cmd.AddCommand(a.installShellCommand())
 	cmd.AddCommand(a.installHooksCommand())
 	return cmd
@@ -50,6 +51,7 @@ func (a *app) uninstallCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(a.uninstallEditorCommand())
 	cmd.AddCommand(a.uninstallShellCommand())
 	cmd.AddCommand(a.uninstallHooksCommand())
 	return cmd

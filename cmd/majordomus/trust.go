@@ -222,7 +222,12 @@ func (a *app) trust(ctx context.Context, c *checkout.Checkout, l *config.Ledger,
 // ask asks on the terminal and returns nil for yes. Without a terminal nobody
 // can answer, and --yes has to be said.
 func (a *app) ask(ctx context.Context, question string) error {
-	silent := &exitError{exitWords, &hintedError{errors.New("there is no terminal to ask on, so nothing was done"), "--yes does it without a question"}}
+	return a.askOr(ctx, question, "--yes does it without a question")
+}
+
+// askOr is ask where another hint says how to do without a question.
+func (a *app) askOr(ctx context.Context, question, otherwise string) error {
+	silent := &exitError{exitWords, &hintedError{errors.New("there is no terminal to ask on, so nothing was done"), otherwise}}
 	if !isTerminal(a.in) {
 		return silent
 	}

@@ -48,6 +48,8 @@ func (c *accCheckout) says(golden string, args ...string) {
 		c.t.Fatal(err)
 	}
 	got = strings.ReplaceAll(got, filepath.Dir(c.root), "DIR")
+	got = strings.ReplaceAll(got, filepath.Dir(c.program), "PROGRAM")
+	got = regexp.MustCompile(`\d{8}T\d{6}Z-[a-z0-9]{6}`).ReplaceAllString(got, "STAMP")
 	got = regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?`).ReplaceAllString(got, "TIME")
 	path := filepath.Join("testdata", golden)
 	if *update {
