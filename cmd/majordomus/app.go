@@ -317,6 +317,7 @@ func (a *app) launcher(p place, log *slog.Logger, inProcess func(context.Context
 		Folder: p.folder, Root: p.Root, Join: p.policy.JoinTimeout,
 		Command:   []string{a.started.Path, "serve", "--detached", "--root", p.Root},
 		Environ:   a.environ,
+		Service:   a.startService(p.Checkout, log),
 		InProcess: inProcess,
 		Log:       log,
 	})

@@ -29,9 +29,10 @@ var rooms = map[string]struct{ ours, others []string }{
 	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/cockpit", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/", "github.com/VictoriaMetrics/metrics"}},
 	"install":           {nil, nil},
+	"install/service":   {nil, []string{"github.com/kardianos/service", "golang.org/x/sys/"}},
 	"install/shell":     {nil, nil},
 	"install/editor":    {nil, []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2", "github.com/pelletier/go-toml/v2/unstable"}},
-	"cmd/majordomus": {[]string{"install", "install/editor", "install/shell", "lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
+	"cmd/majordomus": {[]string{"install", "install/editor", "install/service", "install/shell", "lease", "lease/checkout", "lease/launch", "bridge", "bridge/frame", "server", "server/board", "server/hub", "server/hub/config", "server/session"},
 		[]string{"github.com/spf13/cobra", "golang.org/x/sys/"}},
 }
 

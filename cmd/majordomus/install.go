@@ -41,6 +41,7 @@ func (a *app) installCommand() *cobra.Command {
 	cmd.AddCommand(a.installEditorCommand())
 	cmd.AddCommand(a.installShellCommand())
 	cmd.AddCommand(a.installHooksCommand())
+	cmd.AddCommand(a.installServiceCommand())
 	return cmd
 }
 
@@ -54,5 +55,6 @@ func (a *app) uninstallCommand() *cobra.Command {
 	cmd.AddCommand(a.uninstallEditorCommand())
 	cmd.AddCommand(a.uninstallShellCommand())
 	cmd.AddCommand(a.uninstallHooksCommand())
+	cmd.AddCommand(a.uninstallServiceCommand())
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type serveOptions struct {
 	port     int
 	noAuth   bool
 	detached bool
+	service  bool
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -52,7 +54,9 @@ so and exits 0.`,
 	cmd.Flags().IntVar(&o.port, "port", 0, "listen on this `port` and no other")
 	cmd.Flags().BoolVar(&o.noAuth, "no-auth", false, "ask nobody for the key; for tests")
 	cmd.Flags().BoolVar(&o.detached, "detached", false, "started by a launcher: descriptor 3 says when it serves")
+	cmd.Flags().BoolVar(&o.service, "service", false, "started by a service manager, which is told when it serves")
 	cmd.Flags().MarkHidden("detached") // ignore error: the flag exists
+	cmd.Flags().MarkHidden("service")  // ignore error: as above
 	cmd.AddCommand(a.ensureCommand(), a.serveStatusCommand(), a.stopCommand())
 	return cmd
 }
@@ -63,12 +67,15 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	if o.detached {
 		ready = readySignal()
 	}
+	if o.service {
+		ready = a.managerReady(log)
+	}
 	p, err := a.here(log, lease.Open)
 	if err != nil {
 		return err
 	}
 	defer p.folder.Close() // ignore error: the process ends
-	if o.detached {
+	if o.detached || o.service {
 		a.logTo(p.folder, log)
 	}
 	s, doc, err := a.stand(ctx, p, o, lease.History{JudgedStale: a.getenv(launch.JudgedStaleVar)}, ready, log)
@@ -76,6 +83,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 		return err
 	}
 	if s == nil {
+		ready() // that there is a server is what was wanted
 		return a.report(map[string]any{"url": doc.URL, "started": false}, func(w io.Writer) {
 			fmt.Fprintf(w, "already served at %s\n", address(doc))
 		})
@@ -91,7 +99,31 @@ func (a *app) logTo(f *lease.Folder, log *slog.Logger) {
 		log.Warn("the log will not be rotated", "err", err)
 		return
 	}
+	if a.getenv("JOURNAL_STREAM") != "" {
+		// systemd's journal is read by those who know it, the file by `logs`.
+		a.err.to(io.MultiWriter(l, os.Stderr))
+		return
+	}
 	a.err.to(l)
+}
+
+// managerReady returns what tells the service manager that this server can be
+// found. Only systemd wants to know, on a socket that it names.
+func (a *app) managerReady(log *slog.Logger) func() {
+	return sync.OnceFunc(func() {
+		socket := a.getenv("NOTIFY_SOCKET")
+		if socket == "" {
+			return
+		}
+		conn, err := net.Dial("unixgram", socket)
+		if err == nil {
+			_, err = conn.Write([]byte("READY=1"))
+			conn.Close() // ignore error: it is sent or is not
+		}
+		if err != nil {
+			log.Warn("telling the service manager that this serves", "err", err)
+		}
+	})
 }
 
 // stand stands for election and returns the server to run, or nil and the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"majordomus/install/service"
 	"majordomus/lease"
 	"majordomus/lease/checkout"
 )
@@ -28,6 +29,8 @@ type standing struct {
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	Peers     *int       `json:"peers,omitempty"`
 	Stale     string     `json:"stale,omitempty"`
+
+	Service *service.Status `json:"service,omitempty"` // nil when none is installed
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -43,7 +46,9 @@ func (a *app) statusCommand() *cobra.Command {
 			}
 			list := make([]standing, 0, len(places))
 			for _, p := range places {
-				list = append(list, look(cmd.Context(), p))
+				s := look(cmd.Context(), p)
+				s.Service = a.serviceStatus(cmd.Context(), p.Checkout)
+				list = append(list, s)
 				p.close()
 			}
 			if !all {
@@ -75,6 +80,7 @@ func (a *app) serveStatusCommand() *cobra.Command {
 			}
 			defer places[0].close()
 			s := look(cmd.Context(), places[0])
+			s.Service = a.serviceStatus(cmd.Context(), places[0].Checkout)
 			if err := a.report(s, s.print); err != nil {
 				return err
 			}
@@ -186,6 +192,18 @@ func (s standing) print(w io.Writer) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("checkout", "%s", s.Root)
+	if v := s.Service; v != nil {
+		defer func() {
+			text := v.State
+			if v.PID != 0 {
+				text += fmt.Sprintf(" (process %d)", v.PID)
+			}
+			if v.Reason != "" {
+				text += ": " + v.Reason
+			}
+			row("service", "%s, %s", v.Name, text)
+		}()
+	}
 	switch s.State {
 	case "none":
 		row("server", "none; the next editor starts one")

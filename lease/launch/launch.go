@@ -66,6 +66,12 @@ type Config struct {
 	Command []string      // the executable and the arguments that serve this checkout
 	Environ []string      // the caller's environment; Environ picks what a server gets of it
 
+	// Service has the service manager of this account start what is installed
+	// for the checkout, and returns nil once published reports true. started
+	// is false when nothing is installed. When it fails, a process is started
+	// instead. Nil means that there is no such thing.
+	Service func(ctx context.Context, published func() bool) (started bool, err error)
+
 	// InProcess serves the checkout in this process and returns once its
 	// lease is published, or what was elected instead. It is used where no
 	// process can be started. Nil means never.
@@ -81,6 +87,7 @@ type Config struct {
 type Launcher struct {
 	cfg     Config
 	history lease.History
+	refused bool // the service was tried in vain; said once
 }
 
 // New returns a launcher.
@@ -150,7 +157,9 @@ func (l *Launcher) find(ctx context.Context) (Found, error) {
 				return Found{}, fmt.Errorf("started %d servers and none serves: %s", started-1, again.Reason)
 			}
 			l.cfg.Log.Info("starting a server", "because", again.Reason)
-			err = l.start(ctx, again)
+			if !l.service(ctx, again) {
+				err = l.start(ctx, again)
+			}
 		}
 		unlock()
 		var failed *StartError
@@ -205,6 +214,44 @@ func (l *Launcher) turn(ctx context.Context, judged lease.Verdict) (unlock func(
 	}
 }
 
+// service has the installed service started, and reports whether a server came
+// of it. It is left alone where somebody lives who is to be taken over from: if
+// that is the service it runs already, and any other server would have to be told
+// by its environment that the wait is over, which the manager's alone is.
+func (l *Launcher) service(ctx context.Context, v lease.Verdict) bool {
+	if l.cfg.Service == nil {
+		return false
+	}
+	if held, _ := l.cfg.Folder.AliveHeld(v.File.Document.Token); held && v.Action == lease.TakeOver {
+		return false
+	}
+	// A process of our own must still have time to start.
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	started, err := l.cfg.Service(ctx, l.published(v))
+	if started && err == nil {
+		l.history.StartedOwn = true
+		return true
+	}
+	if err != nil && !l.refused {
+		l.refused = true
+		l.cfg.Log.Warn("the installed service cannot be started; starting a process instead", "because", err)
+	}
+	return false
+}
+
+// published returns what reports whether another lease than the one judged names
+// an address.
+func (l *Launcher) published(v lease.Verdict) func() bool {
+	return func() bool {
+		f := l.cfg.Folder.Read()
+		return f.State == lease.Present && f.Document.URL != nil && f.Document.Token != v.File.Document.Token
+	}
+}
+
 // start runs a server and returns when it has published its lease or ended,
 // whichever comes first. That it ended is no error when the lease says that
 // another one serves: it lost an election that it stood for.
@@ -223,11 +270,7 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 		env = append(env, JudgedStaleVar+"="+v.File.Document.Token)
 	}
 	l.history.StartedOwn = true
-	published := func() bool {
-		f := l.cfg.Folder.Read()
-		return f.State == lease.Present && f.Document.URL != nil && f.Document.Token != v.File.Document.Token
-	}
-	child, err := detach(process{argv: l.cfg.Command, dir: l.cfg.Root, env: env, out: out, published: published})
+	child, err := detach(process{argv: l.cfg.Command, dir: l.cfg.Root, env: env, out: out, published: l.published(v)})
 	if err != nil {
 		return &StartError{Path: l.cfg.Folder.LogPath(LogName), Err: err}
 	}
