@@ -437,10 +437,12 @@ func (c *Core) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.cancel()
+	// First the sessions: a call that is cut while its session seems open would
+	// be answered with that.
 	for _, s := range c.all() {
 		s.close()
 	}
+	c.cancel()
 	c.wg.Wait()
 }
 
