@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"majordomus/lease"
 )
@@ -180,7 +181,7 @@ func (s *Server) pathless(text string) string {
 func brief(text string, most int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unseen(r) {
 			return -1
 		}
 		return r
@@ -194,3 +195,6 @@ func brief(text string, most int) string {
 	}
 	return text[:cut] + "…"
 }
+
+// unseen reports whether a letter commands a terminal or turns a line around.
+func unseen(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

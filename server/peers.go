@@ -176,7 +176,7 @@ func (p Peers) words() string {
 		if !several {
 			return ""
 		}
-		return " in " + checkout
+		return " in " + brief(checkout, 100)
 	}
 	fmt.Fprintf(&b, "%d peers\n", len(p.Peers))
 	for _, v := range p.Peers {
@@ -220,11 +220,11 @@ func (p Peers) words() string {
 	}
 	for _, o := range p.Boards {
 		if o.State == "unread" {
-			fmt.Fprintf(&b, "not complete: the board of %s could not be read: %s\n", o.Checkout, o.Reason)
+			fmt.Fprintf(&b, "not complete: the board of %s could not be read: %s\n", brief(o.Checkout, 100), brief(o.Reason, 400))
 		}
 	}
 	for _, r := range p.Reasons {
-		fmt.Fprintf(&b, "not complete: %s\n", r)
+		fmt.Fprintf(&b, "not complete: %s\n", brief(r, 400))
 	}
 	return b.String()
 }

@@ -110,7 +110,7 @@ func named(arguments []byte) []string {
 
 // shortName is a tool's name as it is shown. Hardly any needs a change.
 func shortName(tool string) string {
-	if len(tool) <= longestTool && strings.IndexFunc(tool, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }) < 0 {
+	if len(tool) <= longestTool && strings.IndexFunc(tool, func(r rune) bool { return r == ' ' || r == utf8.RuneError || unseen(r) }) < 0 {
 		return tool
 	}
 	return brief(tool, longestTool)

@@ -157,7 +157,7 @@ func belowRoot(root, abs string) string {
 func writeAnnounced(w io.Writer, got announced, checkout string) {
 	switch {
 	case len(got.Scope) > 0:
-		fmt.Fprintf(w, "announced as %s: %s%s\n", got.Peer, claimOf(got.Claim, got.Intent), paths(got.Scope, 6))
+		fmt.Fprintf(w, "announced as %s: %s%s\n", shown(got.Peer), claimOf(got.Claim, got.Intent), paths(got.Scope, 6))
 		if len(got.Released) > 0 {
 			fmt.Fprintln(w, "no longer announced:", paths(got.Released, 6))
 		}

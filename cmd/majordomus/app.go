@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -348,8 +352,42 @@ func (a *app) report(v any, text func(io.Writer)) error {
 		}
 		return nil
 	}
-	enc := json.NewEncoder(a.out)
+	b, err := encodeJSON(v, "  ")
+	if err != nil {
+		return err
+	}
+	if _, err := a.out.Write(b); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return nil
+}
+
+// encodeJSON is v as a document and the end of its line. JSON leaves letters as
+// they are that a terminal takes for commands, or that turn a line around; what
+// others chose to be called may have them. Here they are escapes.
+func encodeJSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encoding the output: %w", err)
+	}
+	unseen := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+	if bytes.IndexFunc(b.Bytes(), unseen) < 0 {
+		return b.Bytes(), nil
+	}
+	var plain []byte
+	for _, r := range b.String() { // beyond ASCII there are letters in strings only
+		switch {
+		case !unseen(r):
+			plain = utf8.AppendRune(plain, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			plain = fmt.Appendf(plain, `\u%04x\u%04x`, high, low)
+		default:
+			plain = fmt.Appendf(plain, `\u%04x`, r)
+		}
+	}
+	return plain, nil
 }

@@ -78,11 +78,11 @@ func (a *app) followExecutions(ctx context.Context, p place, r reached, lines in
 	t := &callTable{now: time.Now()}
 	write := func(text string, v any) error {
 		if a.format == "json" {
-			b, err := json.Marshal(v)
+			b, err := encodeJSON(v, "")
 			if err != nil {
 				return err
 			}
-			text = string(b) + "\n"
+			text = string(b)
 		}
 		if _, err := io.WriteString(a.out, text); err != nil {
 			return fmt.Errorf("writing the output: %w", err)

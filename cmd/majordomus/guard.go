@@ -81,7 +81,7 @@ from a commit: then --strict says why nobody could be asked, and lets it pass.`,
 			if !strict || len(got.Meetings) == 0 {
 				return nil
 			}
-			fmt.Fprintf(a.err, "majordomus: so the commit is refused; if one of them is you, say so with MAJORDOMUS_PEER=%s; git commit --no-verify commits all the same\n", got.Meetings[0].Peer)
+			fmt.Fprintf(a.err, "majordomus: so the commit is refused; if one of them is you, say so with MAJORDOMUS_PEER=%s; git commit --no-verify commits all the same\n", shown(got.Meetings[0].Peer))
 			return &exitError{code: exitNo}
 		},
 	}

@@ -160,13 +160,10 @@ func changesPeers(h heard) bool {
 
 // picture is one of those that --watch shows.
 func (a *app) picture(all server.Peers) ([]byte, error) {
-	var b bytes.Buffer
 	if a.format == "json" {
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		err := enc.Encode(all)
-		return b.Bytes(), err
+		return encodeJSON(all, "")
 	}
+	var b bytes.Buffer
 	writePeers(&b, all, time.Now())
 	return b.Bytes(), nil
 }
@@ -217,7 +214,7 @@ func writePeers(w io.Writer, all server.Peers, now time.Time) {
 				}
 			}
 			work := workOf(v)
-			row(v.ID, client, since, shown(v.Checkout), work[0])
+			row(shown(v.ID), client, since, shown(v.Checkout), work[0])
 			for _, more := range work[1:] {
 				row("", "", "", "", more)
 			}
@@ -358,7 +355,7 @@ func peerOf(id, client, checkout string, several bool) string {
 	if several && checkout != "" {
 		s += ", in " + shown(checkout)
 	}
-	return fmt.Sprintf("%s (%s)", id, s)
+	return fmt.Sprintf("%s (%s)", shown(id), s)
 }
 
 // clock is a moment as people here have it.

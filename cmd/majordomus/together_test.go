@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"majordomus/server"
 	"majordomus/server/board"
@@ -680,5 +681,27 @@ func TestObservedPaths(t *testing.T) {
 				t.Errorf("who announces is told %+v", got.Overlaps)
 			}
 		})
+	}
+}
+
+// TestJSONIsPlain has JSON on a terminal command nothing, and mean the same.
+func TestJSONIsPlain(t *testing.T) {
+	const sly = "a\u202eb\x1b[2J\u009b31m\u2066c\x7f\U000e0041é日本👩\u200d🚀<&>\u2028"
+	want := map[string]string{sly: sly}
+	for _, indent := range []string{"", "  "} {
+		b, err := encodeJSON(want, indent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := bytes.IndexFunc(b, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%q", b[i:])
+		}
+		if !bytes.Contains(b, []byte("é日本👩")) || !bytes.Contains(b, []byte("<&>")) {
+			t.Errorf("letters are escaped: %s", b)
+		}
+		got := map[string]string{}
+		if err := json.Unmarshal(b, &got); err != nil || got[sly] != sly {
+			t.Errorf("%q: %v", got, err)
+		}
 	}
 }
