@@ -110,7 +110,7 @@ func (b *bridge) open(e Endpoint) (*link, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, b.cfg.BusyGrace)
 	defer cancel()
-	conn, r, err := dial(ctx, e.URL, key, b.cfg.ID, b.joined.Load())
+	conn, r, err := dial(ctx, e.URL, key, identity{b.cfg.ID, b.name(), b.joined.Load()})
 	if err != nil {
 		return nil, fmt.Errorf("joining the server at %s: %w", e.URL, err)
 	}
@@ -121,7 +121,7 @@ func (b *bridge) open(e Endpoint) (*link, error) {
 // dial asks the server at address for a link, until ctx ends. It goes straight
 // there, whatever proxies the environment names. What answers may be anybody:
 // of it no more than headBytes are read.
-func dial(ctx context.Context, address, key, id string, before int64) (net.Conn, io.Reader, error) {
+func dial(ctx context.Context, address, key string, who identity) (net.Conn, io.Reader, error) {
 	const headBytes = 64 << 10
 	u, err := url.Parse(address)
 	if err != nil {
@@ -138,7 +138,7 @@ func dial(ctx context.Context, address, key, id string, before int64) (net.Conn,
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := shake(ctx, conn, headBytes, request(u.Host, key, id, before))
+	r, err := shake(ctx, conn, headBytes, request(u.Host, key, who))
 	if err != nil {
 		conn.Close() // ignore error: it is done with
 		if ctx.Err() != nil {
@@ -149,8 +149,21 @@ func dial(ctx context.Context, address, key, id string, before int64) (net.Conn,
 	return conn, r, nil
 }
 
-// request is the head that asks for a link; before is how many the bridge had.
-func request(host, key, id string, before int64) string {
+// identity is who asks for a link.
+type identity struct {
+	id     string // the bridge's
+	name   string // that it had elsewhere, if it was not the usual one
+	before int64  // how many links it had
+}
+
+// name is what a server called us, if that has to be told to the next.
+func (b *bridge) name() string {
+	name, _ := b.called.Load().(string)
+	return name
+}
+
+// request is the head that asks for a link.
+func request(host, key string, who identity) string {
 	var head strings.Builder
 	line := func(name, value string) {
 		// Nothing that comes from a file may end the line and begin another.
@@ -165,10 +178,11 @@ func request(host, key, id string, before int64) string {
 	if key != "" {
 		line("Authorization", "Bearer "+key)
 	}
-	line("Majordomus-Bridge", id)
+	line("Majordomus-Bridge", who.id)
+	line("Majordomus-Peer", who.name)
 	line("Majordomus-Confirm", "run") // it is told when to run what may not run twice
-	if before > 0 {
-		line("Majordomus-Rejoins", strconv.FormatInt(before, 10)) // counted there
+	if who.before > 0 {
+		line("Majordomus-Rejoins", strconv.FormatInt(who.before, 10)) // counted there
 	}
 	head.WriteString("\r\n")
 	return head.String()

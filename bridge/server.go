@@ -44,6 +44,10 @@ func (b *bridge) control(l *link, line []byte) {
 			}
 		}
 		b.leave(l)
+	case "!peer":
+		if len(rest) <= 64 {
+			b.called.Store(string(rest))
+		}
 	case "!registry":
 		b.registered(l, string(rest))
 	case "!lost", "!draining":

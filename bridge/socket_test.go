@@ -266,8 +266,28 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
+// What a server calls the bridge, for want of the name that all servers would
+// give it, the next one is told.
+func TestItsNameIsKept(t *testing.T) {
+	h := newHost(t)
+	d := newDesk(t, h)
+	g := h.accept()
+	if head := g.head(); strings.Contains(head, "Majordomus-Peer") {
+		t.Error(head)
+	}
+	g.say(welcome + "!peer pabcd2\n")
+	d.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	g.line() // behind the name
+	g.say(`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n")
+	d.line()
+	g.kill()
+	if head := h.accept().head(); !strings.Contains(head, "\r\nMajordomus-Peer: pabcd2\r\n") {
+		t.Error(head)
+	}
+}
+
 func TestNothingFromAFileEndsALineOfTheRequest(t *testing.T) {
-	if got := request("h", "k\r\nEvil: 1", "id\nx", 0); strings.Contains(got, "Evil") || strings.Count(got, "\r\n") != 6 {
+	if got := request("h", "k\r\nEvil: 1", identity{id: "id\nx"}); strings.Contains(got, "Evil") || strings.Count(got, "\r\n") != 6 {
 		t.Errorf("%q", got)
 	}
 }
@@ -665,7 +685,7 @@ func BenchmarkRelay(b *testing.B) {
 // BenchmarkMover is what the same costs if nobody looks at the bytes.
 func BenchmarkMover(b *testing.B) {
 	benchmark(b, func(in io.Reader, out io.Writer, url string) {
-		conn, r, err := dial(context.Background(), url, "", "b", 0)
+		conn, r, err := dial(context.Background(), url, "", identity{id: "b"})
 		if err != nil {
 			b.Error(err)
 			return

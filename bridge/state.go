@@ -45,6 +45,7 @@ type bridge struct {
 	wg     sync.WaitGroup
 	large  sync.Pool    // buffers for large lines of servers'
 	joined atomic.Int64 // links so far
+	called atomic.Value // string: the name that a server gave us for want of the usual one
 
 	mu    sync.Mutex // before output.mu
 	room  *sync.Cond // something was sent

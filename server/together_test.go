@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"majordomus/lease"
+	"majordomus/server/board"
 )
 
 // Of what one client says without waiting, each stands before the next is looked
@@ -118,5 +120,56 @@ func TestLeasesLeftBehind(t *testing.T) {
 	next.peer("2222")
 	if seen := one.peers(`{}`); seen.Boards[1].State != "served" || len(seen.Peers) != 2 {
 		t.Errorf("%+v", seen)
+	}
+}
+
+// Two bridges whose ids begin the same are told apart, and each keeps its name
+// on the next server, whoever comes there first. Nobody chooses a name.
+func TestPeersThatWouldHaveOneName(t *testing.T) {
+	const one, two = "abcd1111-0000-4000-8000-000000000000", "ABCD2222-0000-4000-8000-000000000000"
+	type names struct{ bridge, called, want string }
+	for _, all := range [][]names{
+		{{one, "", "pabcd"}, {two, "", "pabcd2"}},
+		{{two, "pabcd2", "pabcd2"}, {one, "", "pabcd"}},
+		{{two, "pabcd1", "pabcd"}, {one, "", "pabcd1"}},      // that is not its to have
+		{{two, "p", "pabcd"}, {one, "pabcd", "pabcd1"}},      // nor are these
+		{{two, "pabcd2", "pabcd2"}, {two, "", "pabcd"}},      // one bridge that comes again
+		{{"../a..b c\"d", "", "pabcd"}, {"é/", "", "p...."}}, // no UUIDs
+	} {
+		p := settle(t, nil)
+		for _, n := range all {
+			bridge := n.bridge
+			if n.called != "" {
+				bridge += "\r\nMajordomus-Peer: " + n.called
+			}
+			l := p.link(bridge)
+			l.shake()
+			if len(n.want) > 5 {
+				l.hear("!peer " + n.want)
+			}
+			got := l.peers(`{}`).You
+			if got != n.want && !(n.want == "p...." && regexp.MustCompile("^p[a-z0-9]{4}$").MatchString(got)) {
+				t.Errorf("%+v: is called %s", n, got)
+			}
+		}
+	}
+}
+
+// What others chose to be called commands no terminal and turns no line around,
+// wherever it is shown in words.
+func TestWordsOfTheBoardArePlain(t *testing.T) {
+	const sly = "a\u202eb\x1b[2J\u009b31m\u2066c\x7f"
+	view := board.View{Peer: board.Peer{ID: "p1111", Client: sly, Front: "link"}, Attached: true, Checkout: sly, CheckoutID: "1", Claims: []board.Claim{{Name: sly, Intent: sly, Scope: []string{"src"}}}}
+	side := board.Side{Peer: "p1111", Client: sly, Checkout: sly, Intent: sly}
+	all := Peers{
+		Peers: []board.View{view, view}, Overlaps: []board.Overlap{{Kind: board.KindClaimed, Between: [2]board.Side{side, side}, Paths: [][2]string{{"src", "src"}}}},
+		Boards: []BoardState{{Checkout: sly, State: "unread", Reason: sly}, {Checkout: "b"}}, Reasons: []string{sly},
+	}
+	text := all.words()
+	if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && unseen(r) }); i >= 0 {
+		t.Errorf("%q", text[i:])
+	}
+	if got := shortName("x\u009by"); got != "xy" {
+		t.Errorf("%q", got)
 	}
 }

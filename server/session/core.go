@@ -30,6 +30,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	mcpserver "github.com/mark3labs/mcp-go/server"
 
@@ -467,10 +468,20 @@ func (c *Core) hold() bool {
 	return !c.closed
 }
 
+// shortID is how many characters of its bridge a peer is called by.
+const shortID = 4
+
 // peerIDLocked is the short name of a peer: the same wherever the bridge
-// connects, unless another peer there has it already. Then it is longer.
+// connects, unless another peer there has it already. Then it is longer, and
+// the bridge is told, so that it keeps its name where it comes before that other.
 func (c *Core) peerIDLocked(s *Session) string {
-	hex := strings.ReplaceAll(s.bridge, "-", "")
+	// A bridge names itself, and nobody holds it to a UUID.
+	hex := strings.Map(func(r rune) rune {
+		if r = unicode.ToLower(r); r >= '0' && r <= '9' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, s.bridge[:min(len(s.bridge), 64)])
 	if len(hex) < 4 {
 		hex = strings.ToLower(rand.Text())
 	}
@@ -482,7 +493,10 @@ func (c *Core) peerIDLocked(s *Session) string {
 		}
 		return false
 	}
-	n := 4
+	if c := s.called; len(c) > 4 && strings.HasPrefix("p"+hex, c) && !taken(c) {
+		return c
+	}
+	n := shortID
 	for n < len(hex) && taken("p"+hex[:n]) {
 		n++
 	}

@@ -23,6 +23,10 @@ const BridgeHeader = "Majordomus-Bridge"
 // RejoinsHeader is how a bridge says how many links it had before this one.
 const RejoinsHeader = "Majordomus-Rejoins"
 
+// PeerHeader is how a bridge says what the last server called it, where that
+// was not the name that all servers would give it.
+const PeerHeader = "Majordomus-Peer"
+
 // ConfirmHeader is how a bridge says that it answers "!ready" with "!run".
 const ConfirmHeader = "Majordomus-Confirm"
 
@@ -73,6 +77,7 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 	s := c.newSession(frontLink, r.Header.Get(BridgeHeader))
 	s.control = true
 	s.confirms = r.Header.Get(ConfirmHeader) == "run"
+	s.called = r.Header.Get(PeerHeader)
 	if err := c.enter(s, nil); err != nil {
 		refuse(w, err)
 		return
@@ -188,6 +193,11 @@ func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser)
 	defer context.AfterFunc(ctx, s.close)()
 	if s.control && c.cfg.Registry != nil {
 		if err := l.write([]byte("!registry " + c.cfg.Registry())); err != nil {
+			return err
+		}
+	}
+	if s.control && s.bridge != "" && len(s.peer) > len("p")+shortID {
+		if err := l.write([]byte("!peer " + s.peer)); err != nil {
 			return err
 		}
 	}

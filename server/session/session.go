@@ -30,6 +30,7 @@ type Session struct {
 	id       string // Mcp-Session-Id; carries the generation
 	peer     string // given when it enters
 	bridge   string
+	called   string // what the server before called it, if that was no short name
 	front    string
 	control  bool // control lines are understood
 	confirms bool // it says when to run what may not run twice
