@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func services(log *slog.Logger) (*service.Manager, error) {
 			return nil, fmt.Errorf("finding the account's folder: %w", err)
 		}
 	}
-	return service.New(service.Config{Home: home, UID: os.Getuid(), Log: log}), nil
+	return service.New(service.Config{Home: home, UID: os.Getuid(), Password: password, Log: log}), nil
 }
 
 // startService is launch.Config.Service for a checkout.
@@ -103,7 +104,10 @@ func noManager(err error) error {
 		return err
 	}
 	hint := "nothing was installed, and nothing has to be: editors start the server by themselves"
-	if runtime.GOOS == "linux" {
+	switch runtime.GOOS {
+	case "windows":
+		hint += "; with a prompt of an administrator's it can be, as your account and with its password"
+	case "linux":
 		hint += "; under systemd, log in as the account itself (not with su or sudo), or `loginctl enable-linger` it"
 	}
 	return &exitError{exitMissing, &hintedError{err, hint}}
@@ -154,11 +158,12 @@ func (a *app) installService(ctx context.Context, c *checkout.Checkout, dryRun b
 		return err
 	}
 	r := serviceInstalled{Name: service.Name(c.ID), Root: c.Root, File: m.File(service.Name(c.ID))}
+	what := cmp.Or(r.File, r.Name)
 	if dryRun {
 		if r.Text, err = m.Text(spec); err != nil {
 			return noManager(err)
 		}
-		return a.report(r, func(w io.Writer) { fmt.Fprintf(w, "%s would be\n\n%s", r.File, r.Text) })
+		return a.report(r, func(w io.Writer) { fmt.Fprintf(w, "%s would be\n\n%s", what, r.Text) })
 	}
 	if err := m.Available(ctx); err != nil {
 		return noManager(err)
@@ -184,11 +189,15 @@ func (a *app) installService(ctx context.Context, c *checkout.Checkout, dryRun b
 		return noManager(err)
 	}
 	gone := a.goneServices(l, c.Root)
+	when := "when an editor wants it, and at login"
+	if runtime.GOOS == "windows" {
+		when = "when an editor wants it"
+	}
 	return a.report(r, func(w io.Writer) {
 		if r.Changed {
-			fmt.Fprintf(w, "installed %s\nit is started when an editor wants it, and at login\n", r.File)
+			fmt.Fprintf(w, "installed %s\nit is started %s\n", what, when)
 		} else {
-			fmt.Fprintf(w, "%s is installed already\n", r.File)
+			fmt.Fprintf(w, "%s is installed already\n", what)
 		}
 		for _, e := range gone {
 			fmt.Fprintf(w, "the service of %s is left, a folder that is gone: `majordomus uninstall service --root %s` removes it\n", e.Root, word(e.Root))
@@ -267,7 +276,7 @@ func (a *app) uninstallService(ctx context.Context, all bool) error {
 		for _, r := range results {
 			if r.Changed {
 				removed = true
-				fmt.Fprintf(w, "removed %s\n", r.File)
+				fmt.Fprintf(w, "removed %s\n", cmp.Or(r.File, r.Name))
 			}
 		}
 		if !removed && len(errs) == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"majordomus/install/service"
 	"majordomus/lease"
 	"majordomus/lease/launch"
 	"majordomus/server"
@@ -45,6 +46,13 @@ so and exits 0.`,
 			}
 			if cmd.Flags().Changed("idle") && o.idle <= 0 {
 				o.idle = -1
+			}
+			if o.service {
+				c, err := a.checkout()
+				if err != nil {
+					return err
+				}
+				return service.Serve(cmd.Context(), service.Name(c.ID), func(ctx context.Context) error { return a.serve(ctx, o) })
 			}
 			return a.serve(cmd.Context(), o)
 		},

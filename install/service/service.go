@@ -10,12 +10,12 @@
 // and not its manager, so whoever starts one is ready to do without it.
 //
 // The files are our own text and the managers are spoken to by their own
-// programs, each with an end to its patience. Only where the system has no such
-// program but an interface, which is Windows, kardianos/service is between: its
-// units restart a server that ended because it was idle, wait for a target that
-// an account's manager never reaches, leave % and $ in paths to be expanded, and
-// stay behind when they cannot be enabled; and merely to be imported it looks for
-// service managers whenever a process starts.
+// programs, each with an end to its patience. Only on Windows, where there is an
+// interface instead, kardianos/service is between. Elsewhere its units restart a
+// server that ended because it was idle, wait for a target that an account's
+// manager never reaches, leave % and $ in paths to be expanded, and stay behind
+// when they cannot be enabled; its commands wait for ever; and merely to be
+// imported it looks for service managers whenever a process starts.
 package service
 
 import (
@@ -111,7 +111,12 @@ type Status struct {
 type Config struct {
 	Home string // of the account, as the system has it
 	UID  int
-	Log  *slog.Logger // nil discards
+
+	// Password asks for an account's. Only Windows wants to know; nil there
+	// means that nothing can be installed.
+	Password func(account string) (string, error)
+
+	Log *slog.Logger // nil discards
 }
 
 // A Manager sees to the services of an account.

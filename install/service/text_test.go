@@ -98,6 +98,12 @@ func TestPlist(t *testing.T) {
 	}
 }
 
+func TestForWindows(t *testing.T) {
+	s := plain
+	s.Root, s.Executable = `C:\Users\alice\my work`, `C:\Program Files\majordomus.exe`
+	golden(t, "windows.txt", forWindows(s, `DESKTOP\alice`, "S-1-5-21-1-2-3-1001").String())
+}
+
 // parsePlist reads a property list as strictly as plutil does.
 func parsePlist(text string) (map[string]any, error) {
 	if !utf8.ValidString(text) {
