@@ -30,9 +30,11 @@ type keep struct {
 	removes bool // it undoes the effect of the one before
 }
 
-// restart forgets what a client that begins anew no longer means.
+// restart forgets what a client that begins anew no longer means. What it has
+// announced stands: its server still shows it.
 func (m *memory) restart() {
-	m.init, m.initialized, m.roots, m.kept = nil, nil, false, nil
+	m.init, m.initialized, m.roots = nil, nil, false
+	m.kept = slices.DeleteFunc(m.kept, func(k keep) bool { return !strings.HasPrefix(k.key, claimKey) })
 }
 
 // note remembers that the client has asked for things of a kind.
@@ -94,6 +96,9 @@ func (m *memory) declared(result []byte, first bool) {
 	})
 }
 
+// claimKey begins the key of each claim.
+const claimKey = "claim "
+
 // announcement is what a call of the announcing tool makes the next server be
 // told: a claim, or that there is none of that name any more.
 func announcement(arguments []byte) keep {
@@ -106,7 +111,7 @@ func announcement(arguments []byte) keep {
 		paths++
 		return false
 	})
-	return keep{key: "claim " + name, removes: err == nil && paths == 0}
+	return keep{key: claimKey + name, removes: err == nil && paths == 0}
 }
 
 // replay sends l a request of the client's again, under an id of the bridge's

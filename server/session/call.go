@@ -139,6 +139,7 @@ func (c *call) answer(resp mcp.JSONRPCMessage) []byte {
 			c.mu.Lock()
 			c.shaken = true
 			c.mu.Unlock()
+			c.present() // it may have come back under another name
 		}
 		return frame.Result(id, result)
 	case mcp.JSONRPCError:
