@@ -259,9 +259,20 @@ func elsewhere(all server.Peers) bool {
 
 func clientOf(v board.View) string {
 	if v.Front == "hand" {
-		return shown(v.Client) + " (by hand)"
+		return named(v.Client) + " (by hand)"
 	}
-	return shown(v.Client)
+	return named(v.Client)
+}
+
+// named is what a client calls itself, and not all of a long one: it stands in a
+// column, and in a sentence with others.
+func named(client string) string { return shown(firstRunes(client, 40)) }
+
+func firstRunes(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
 }
 
 // on is what a claim of somebody else covers, in a sentence: src/auth: "intent".
@@ -351,7 +362,7 @@ func overlapOf(o board.Overlap, views []board.View, several bool) string {
 
 // peerOf names a peer: p1a2b (claude-code, in tree).
 func peerOf(id, client, checkout string, several bool) string {
-	s := shown(client)
+	s := named(client)
 	if several && checkout != "" {
 		s += ", in " + shown(checkout)
 	}
@@ -402,11 +413,7 @@ func paths(list []string, most int) string {
 // quoted is an intent in one line, and not all of a long one.
 func quoted(s string) string {
 	const most = 100
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > most {
-		s = string(r[:most]) + "…"
-	}
-	return strconv.Quote(s)
+	return strconv.Quote(firstRunes(strings.Join(strings.Fields(s), " "), most))
 }
 
 // unserved is err, but in other words where there is no server.

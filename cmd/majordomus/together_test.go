@@ -265,6 +265,38 @@ func TestClaimsOutliveServers(t *testing.T) {
 	}
 }
 
+// TestAnotherHandshake has an editor begin anew on its streams, under another
+// name: it is the same peer, and what it announced stands here and on the next
+// server.
+func TestAnotherHandshake(t *testing.T) {
+	c := accFresh(t)
+	m, other := c.mate("before", false), c.mate("other", true)
+	m.says("default", "src/auth")
+	m.says("docs", "docs")
+	other.says("default", "src")
+	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "after", "version": "2"}}
+	if _, err := m.request("initialize", hello); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"}); err != nil {
+		t.Fatal(err)
+	}
+	stands := func(when string) {
+		t.Helper()
+		all := m.sees()
+		for _, v := range all.Peers {
+			if v.ID == m.id && v.Client == "after" && v.Version == "2" && len(v.Claims) == 2 && len(all.Peers) == 2 && len(all.Overlaps) == 1 {
+				return
+			}
+		}
+		t.Errorf("%s: %+v", when, all)
+	}
+	stands("here")
+	c.boardKill()
+	other.sees()
+	stands("on the next server")
+}
+
 // TestTwentyBack has twenty editors on one board after their server was killed,
 // each once, and meeting the others as before.
 func TestTwentyBack(t *testing.T) {
@@ -702,6 +734,23 @@ func TestJSONIsPlain(t *testing.T) {
 		got := map[string]string{}
 		if err := json.Unmarshal(b, &got); err != nil || got[sly] != sly {
 			t.Errorf("%q: %v", got, err)
+		}
+	}
+}
+
+// TestLongNames has the name of one client take no room from the others.
+func TestLongNames(t *testing.T) {
+	var b bytes.Buffer
+	view := func(id, client, front string) board.View {
+		return board.View{Peer: board.Peer{ID: id, Client: client, Front: front}, Attached: true, Checkout: "work"}
+	}
+	long := strings.Repeat("\x1b[2Jé", 50)
+	all := server.Peers{Complete: true, Peers: []board.View{view("p1111", long, "link"), view("p2222", long, "hand"), view("\x1b[2J", "zed", "link")}}
+	all.Overlaps = []board.Overlap{{Kind: board.KindClaimed, Between: [2]board.Side{{Peer: "p1111", Client: long}, {Peer: "p2222", Client: long}}, Paths: [][2]string{{"a", "b"}}}}
+	writePeers(&b, all, time.Now())
+	for line := range strings.Lines(b.String()) {
+		if n := len([]rune(line)); n > 200 || strings.Contains(line, "\x1b") {
+			t.Errorf("%d letters: %q", n, line)
 		}
 	}
 }
