@@ -52,6 +52,32 @@ func TestOpenMakesTheFolderForThisAccount(t *testing.T) {
 }
 
 // A cloned checkout must not choose where on the machine this program writes.
+// What a shell compares is what the file says, and a change of the folder is seen.
+func TestContentAndAge(t *testing.T) {
+	c := newCheckout(t)
+	f := newTestFolder(t, c, patient)
+	if got := f.Read().Content(); len(got) != 0 {
+		t.Errorf("of no lease: %q", got)
+	}
+	const text = "{\"schema\": \"another\"}\n"
+	if err := os.WriteFile(f.LeasePath(), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Read().Content(); string(got) != text {
+		t.Errorf("%q", got)
+	}
+	if age, err := f.Age(); err != nil || age > time.Minute {
+		t.Errorf("just changed: %v, %v", age, err)
+	}
+	then := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(c.StateDir(), then, then); err != nil {
+		t.Fatal(err)
+	}
+	if age, err := f.Age(); err != nil || age < 59*time.Minute {
+		t.Errorf("changed an hour ago: %v, %v", age, err)
+	}
+}
+
 func TestOpenFollowsNoLinkOut(t *testing.T) {
 	root, out := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, ".ai", "local"), 0o755); err != nil {

@@ -190,12 +190,12 @@ func (s *accShell) shown() string {
 	return strings.ReplaceAll(escapes.ReplaceAllString(s.out.String(), ""), "\r", "")
 }
 
-// news are the lines of ours that it has shown. Their beginning may be on the
-// line of a prompt.
+// news are the lines that it has shown of the checkout. Their beginning may be on
+// the line of a prompt.
 func (s *accShell) news() []string {
 	var list []string
 	for line := range strings.Lines(s.shown()) {
-		if _, text, ok := strings.Cut(strings.TrimSpace(line), "majordomus: "); ok {
+		if _, text, ok := strings.Cut(strings.TrimSpace(line), "majordomus: work"); ok {
 			list = append(list, text)
 		}
 	}
@@ -257,7 +257,7 @@ func TestShellEntry(t *testing.T) {
 			inside := said{"0", c.root, url}
 			s.want("served", inside, "true")
 			s.want("below", inside, "cd sub/deep")
-			s.tells(0, "work: its server is starting", "work is served at "+url)
+			s.tells(0, ": its server is starting", " is served at "+url)
 			s.want("left", nowhere, "cd "+c.outside())
 			s.want("entered below", inside, "cd "+c.root+"/sub")
 			s.want("a status after a change", said{"7", c.root, url}, "cd /", "cd "+c.root+"; sh -c 'exit 7'")
@@ -296,7 +296,7 @@ func TestShellEntry(t *testing.T) {
 			c.stop()
 			s.want("stopped", said{"0", c.root, "unset"}, "true")
 			s.want("stopped", said{"0", c.root, "unset"}, "cd sub")
-			s.tells(before, "work is served no more")
+			s.tells(before, " is served no more")
 			if pids := c.pids(); len(pids) != 0 {
 				t.Errorf("started again: %v", pids)
 			}
@@ -499,19 +499,20 @@ func TestShellPromptCommand(t *testing.T) {
 	}
 	const theirs = `theirs() { local was=$?; looked=$was; return $was; }` + "\n"
 	for name, rc := range map[string][2]string{
-		"none":               {"looked=7\n", ""},
-		"string":             {theirs + "PROMPT_COMMAND=theirs\n", ""},
-		"string with an end": {theirs + "PROMPT_COMMAND='theirs; '\n", ""},
-		"string with a line": {theirs + "PROMPT_COMMAND=$'theirs\\n'\n", ""},
-		"string afterwards":  {"", theirs + `PROMPT_COMMAND="$PROMPT_COMMAND;theirs"` + "\n"},
-		"array":              {theirs + "PROMPT_COMMAND=(: theirs)\n", ""},
-		"array afterwards":   {"", theirs + "PROMPT_COMMAND+=(theirs)\n"},
-		"preexec":            {theirs + ". '" + preexec + "'\nprecmd_functions+=(theirs)\n", ""},
-		"preexec afterwards": {theirs, ". '" + preexec + "'\nprecmd_functions+=(theirs)\n"},
-		"unset variables":    {"looked=7\nset -u\n", ""},
-		"posix":              {"looked=7\nset -o posix\n", ""},
-		"traps":              {"looked=7\nset -E\ntrap 'echo TRAPPED' ERR\n", ""},
-		"options":            {"looked=7\nshopt -s nullglob extglob nocasematch failglob\nIFS=/\nset -f\n", ""},
+		"none":                  {"looked=7\n", ""},
+		"string":                {theirs + "PROMPT_COMMAND=theirs\n", ""},
+		"string with an end":    {theirs + "PROMPT_COMMAND='theirs; '\n", ""},
+		"string with a comment": {theirs + "PROMPT_COMMAND='theirs # their own'\n", ""},
+		"string with a line":    {theirs + "PROMPT_COMMAND=$'theirs\\n'\n", ""},
+		"string afterwards":     {"", theirs + `PROMPT_COMMAND="$PROMPT_COMMAND;theirs"` + "\n"},
+		"array":                 {theirs + "PROMPT_COMMAND=(: theirs)\n", ""},
+		"array afterwards":      {"", theirs + "PROMPT_COMMAND+=(theirs)\n"},
+		"preexec":               {theirs + ". '" + preexec + "'\nprecmd_functions+=(theirs)\n", ""},
+		"preexec afterwards":    {theirs, ". '" + preexec + "'\nprecmd_functions+=(theirs)\n"},
+		"unset variables":       {"looked=7\nset -u\n", ""},
+		"posix":                 {"looked=7\nset -o posix\n", ""},
+		"traps":                 {"looked=7\nset -E\ntrap 'echo TRAPPED' ERR\n", ""},
+		"options":               {"looked=7\nshopt -s nullglob extglob nocasematch failglob\nIFS=/\nset -f\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := entrable(t, "bash")

@@ -22,7 +22,7 @@ func (fish) Export(s State) string {
 		}
 	}
 	if s.Root == "" {
-		return b.String() + "set -e __majordomus_root\nset -e __majordomus_lease\nset -e __majordomus_seen\n"
+		return b.String() + "set -e __majordomus_root\nset -e __majordomus_lease\nset -e __majordomus_seen\nset -e __majordomus_url\n"
 	}
 	b.WriteString("set -g __majordomus_root " + fishQuote(s.Root) + "\nset -g __majordomus_lease " + fishQuote(s.Lease) + "\n")
 	if s.Knows {

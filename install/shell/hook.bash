@@ -6,14 +6,17 @@
 # folder.
 if [[ $- == *i* ]]; then
 __majordomus_leave() {
-	if [[ -n ${MAJORDOMUS_ENTERED+x} ]]; then
-		if [[ ${MAJORDOMUS_ROOT-} == "$MAJORDOMUS_ENTERED" ]]; then
+	# What somebody else has set since, or put back before us as direnv does, stays.
+	if [[ -n ${MAJORDOMUS_ENTERED+x} || -n ${__majordomus_root+x} ]]; then
+		if [[ ${MAJORDOMUS_ROOT-} == "${MAJORDOMUS_ENTERED-${__majordomus_root-}}" ]]; then
 			if [[ -n ${MAJORDOMUS_WAS_ROOT+x} ]]; then export MAJORDOMUS_ROOT="$MAJORDOMUS_WAS_ROOT"; else unset MAJORDOMUS_ROOT; fi
 		fi
-		if [[ -n ${MAJORDOMUS_WAS_URL+x} ]]; then export MAJORDOMUS_URL="$MAJORDOMUS_WAS_URL"; else unset MAJORDOMUS_URL; fi
+		if [[ ${MAJORDOMUS_URL-} == "${__majordomus_url-${MAJORDOMUS_URL-}}" ]]; then
+			if [[ -n ${MAJORDOMUS_WAS_URL+x} ]]; then export MAJORDOMUS_URL="$MAJORDOMUS_WAS_URL"; else unset MAJORDOMUS_URL; fi
+		fi
 		unset MAJORDOMUS_ENTERED MAJORDOMUS_WAS_ROOT MAJORDOMUS_WAS_URL
 	fi
-	unset __majordomus_root __majordomus_lease __majordomus_seen
+	unset __majordomus_root __majordomus_lease __majordomus_seen __majordomus_url
 }
 __majordomus_read() {
 	__majordomus_now=
@@ -51,6 +54,7 @@ __majordomus_hook() {
 		if [[ -n $word && -x @EXE@ ]]; then
 			unset __majordomus_seen
 			eval "$(@EXE@ env "$word" --shell bash)"
+			__majordomus_url=${MAJORDOMUS_URL-}
 			if [[ -z ${__majordomus_seen+x} && -n ${__majordomus_root-} ]]; then
 				__majordomus_read
 				__majordomus_seen=$__majordomus_now
@@ -73,9 +77,12 @@ __majordomus_install() {
 	if [[ -n ${bash_preexec_imported:-${__bp_imported:-}} ]]; then
 		precmd_functions+=(__majordomus_hook)
 	elif [[ $(declare -p PROMPT_COMMAND 2>/dev/null) == "declare -a"* ]]; then
-		PROMPT_COMMAND=(__majordomus_hook "${PROMPT_COMMAND[@]}")
+		# Last: direnv, which puts itself first, must neither take what we have
+		# set for what was there before it, nor put it back after we have left.
+		PROMPT_COMMAND+=(__majordomus_hook)
 	else
-		PROMPT_COMMAND="__majordomus_hook${PROMPT_COMMAND:+;$PROMPT_COMMAND}"
+		# On a line of its own, whatever the one before ends with.
+		PROMPT_COMMAND=${PROMPT_COMMAND:+"$PROMPT_COMMAND"$'\n'}__majordomus_hook
 	fi
 }
 __majordomus_install

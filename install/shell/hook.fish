@@ -3,13 +3,17 @@
 # folder's own path is at hand.
 if status is-interactive
 function __majordomus_leave
-	if set -q MAJORDOMUS_ENTERED
-		if test "$MAJORDOMUS_ROOT" = "$MAJORDOMUS_ENTERED"
+	if set -q MAJORDOMUS_ENTERED; or set -q __majordomus_root
+		set -l root "$__majordomus_root"
+		set -q MAJORDOMUS_ENTERED; and set root "$MAJORDOMUS_ENTERED"
+		if test "$MAJORDOMUS_ROOT" = "$root"
 			set -e MAJORDOMUS_ROOT
 			set -q MAJORDOMUS_WAS_ROOT; and set -gx MAJORDOMUS_ROOT $MAJORDOMUS_WAS_ROOT
 		end
-		set -e MAJORDOMUS_URL
-		set -q MAJORDOMUS_WAS_URL; and set -gx MAJORDOMUS_URL $MAJORDOMUS_WAS_URL
+		if not set -q __majordomus_url; or test "$MAJORDOMUS_URL" = "$__majordomus_url"
+			set -e MAJORDOMUS_URL
+			set -q MAJORDOMUS_WAS_URL; and set -gx MAJORDOMUS_URL $MAJORDOMUS_WAS_URL
+		end
 		set -e MAJORDOMUS_ENTERED
 		set -e MAJORDOMUS_WAS_ROOT
 		set -e MAJORDOMUS_WAS_URL
@@ -17,6 +21,7 @@ function __majordomus_leave
 	set -e __majordomus_root
 	set -e __majordomus_lease
 	set -e __majordomus_seen
+	set -e __majordomus_url
 end
 function __majordomus_read
 	set -g __majordomus_now ''
@@ -62,6 +67,7 @@ function __majordomus_hook --on-event fish_prompt
 		if test -n "$word"; and test -x @EXE@
 			set -e __majordomus_seen
 			@EXE@ env $word --shell fish | source
+			set -g __majordomus_url "$MAJORDOMUS_URL"
 			if not set -q __majordomus_seen; and set -q __majordomus_root
 				__majordomus_read
 				set -g __majordomus_seen $__majordomus_now

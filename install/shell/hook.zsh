@@ -3,14 +3,16 @@
 if [[ -o interactive ]]; then
 __majordomus_leave() {
 	emulate -L zsh
-	if (( ${+MAJORDOMUS_ENTERED} )); then
-		if [[ ${MAJORDOMUS_ROOT-} == "$MAJORDOMUS_ENTERED" ]]; then
+	if (( ${+MAJORDOMUS_ENTERED} || ${+__majordomus_root} )); then
+		if [[ ${MAJORDOMUS_ROOT-} == "${MAJORDOMUS_ENTERED-${__majordomus_root-}}" ]]; then
 			if (( ${+MAJORDOMUS_WAS_ROOT} )); then export MAJORDOMUS_ROOT="$MAJORDOMUS_WAS_ROOT"; else unset MAJORDOMUS_ROOT; fi
 		fi
-		if (( ${+MAJORDOMUS_WAS_URL} )); then export MAJORDOMUS_URL="$MAJORDOMUS_WAS_URL"; else unset MAJORDOMUS_URL; fi
+		if [[ ${MAJORDOMUS_URL-} == "${__majordomus_url-${MAJORDOMUS_URL-}}" ]]; then
+			if (( ${+MAJORDOMUS_WAS_URL} )); then export MAJORDOMUS_URL="$MAJORDOMUS_WAS_URL"; else unset MAJORDOMUS_URL; fi
+		fi
 		unset MAJORDOMUS_ENTERED MAJORDOMUS_WAS_ROOT MAJORDOMUS_WAS_URL
 	fi
-	unset __majordomus_root __majordomus_lease __majordomus_seen
+	unset __majordomus_root __majordomus_lease __majordomus_seen __majordomus_url
 }
 __majordomus_read() {
 	emulate -L zsh
@@ -48,6 +50,7 @@ __majordomus_hook() {
 		if [[ -n $word && -x @EXE@ ]]; then
 			unset __majordomus_seen
 			eval "$(@EXE@ env "$word" --shell zsh)"
+			typeset -g __majordomus_url=${MAJORDOMUS_URL-}
 			if (( ! ${+__majordomus_seen} )) && [[ -n ${__majordomus_root-} ]]; then
 				__majordomus_read
 				typeset -g __majordomus_seen=$__majordomus_now

@@ -99,7 +99,7 @@ func posix(s State) string {
 		}
 	}
 	if s.Root == "" {
-		return b.String() + "unset __majordomus_root __majordomus_lease __majordomus_seen\n"
+		return b.String() + "unset __majordomus_root __majordomus_lease __majordomus_seen __majordomus_url\n"
 	}
 	b.WriteString("__majordomus_root=" + quote(s.Root) + "\n__majordomus_lease=" + quote(s.Lease) + "\n")
 	if s.Knows {
