@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -127,7 +128,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case errors.Is(err, checkout.ErrNone):
 		code = exitMissing
 	}
-	fmt.Fprintln(a.err, "majordomus:", err)
+	fmt.Fprintln(a.err, "majordomus:", plainly(err.Error()))
 	if h := hint(err); h != "" {
 		fmt.Fprintln(a.err, "hint:", h)
 	}
@@ -327,18 +328,40 @@ func (a *app) launcher(p place, log *slog.Logger, inProcess func(context.Context
 	})
 }
 
-// heedful keeps the first error of a Writer.
+// heedful keeps the first error of a Writer, to which it writes plainly.
 type heedful struct {
 	w   io.Writer
 	err error
 }
 
 func (h *heedful) Write(p []byte) (int, error) {
-	n, err := h.w.Write(p)
+	_, err := io.WriteString(h.w, plainly(string(p)))
 	if h.err == nil {
 		h.err = err
 	}
-	return n, err
+	return len(p), err
+}
+
+// plainly is text of several lines in which nothing commands a terminal or turns
+// a line around: the name of a folder may have anything.
+func plainly(text string) string {
+	acts := func(r rune) bool {
+		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError)
+	}
+	if strings.IndexFunc(text, acts) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for text != "" {
+		r, n := utf8.DecodeRuneInString(text)
+		if quoted := strconv.Quote(text[:n]); acts(r) {
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(text[:n])
+		}
+		text = text[n:]
+	}
+	return b.String()
 }
 
 // report prints v as JSON, or calls text.

@@ -69,7 +69,7 @@ from a commit: then --strict says why nobody could be asked, and lets it pass.`,
 			if err != nil {
 				got.Reason = err.Error()
 				if strict {
-					fmt.Fprintln(a.err, "majordomus: the commit was not compared with what others work on:", err)
+					fmt.Fprintln(a.err, "majordomus: the commit was not compared with what others work on:", plainly(err.Error()))
 				}
 			}
 			for _, m := range got.Meetings {

@@ -754,3 +754,33 @@ func TestLongNames(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainly has folders with any name make no mischief, in what is reported and
+// in errors.
+func TestPlainly(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\n": "a\tb\n", "größe 日本\u3000👩\u200d🚀\n": "größe 日本\u3000👩\u200d🚀\n", `\x1b "`: `\x1b "`,
+		"a\x1b[2J\r\u009b\u202e\x9b\x7f\n": `a\x1b[2J\r\u009b\u202e\x9b\x7f` + "\n",
+	} {
+		if got := plainly(text); got != want {
+			t.Errorf("%q is written as %q, not %q", text, got, want)
+		}
+	}
+	c := accFresh(t)
+	root := filepath.Join(filepath.Dir(c.root), "wo\x1b[2J\u202erk")
+	if err := os.Rename(c.root, root); err != nil {
+		t.Skip(err) // not on every file system
+	}
+	c.root = root
+	e := c.boardEditor("a\x1b[31m")
+	e.announce("x", "src")
+	for _, args := range [][]string{
+		{"peers"}, {"peers", "--format", "json"}, {"executions"}, {"announce", "x", "/etc"}, {"announce", "x", "src"}, {"guard"}, {"guard", "--strict"},
+		{"status"}, {"serve", "status"}, {"peers", "--root", "/none\x1b"}, {"serve", "stop", "--force"},
+	} {
+		out, log, _ := c.run(args...)
+		if said := out + log; said == "" && args[0] != "guard" || strings.IndexFunc(said, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 {
+			t.Errorf("%q says %q", args, said)
+		}
+	}
+}
