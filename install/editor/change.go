@@ -415,27 +415,49 @@ func write(target string, b []byte, existed, private bool) (err error) {
 	return os.Rename(f.Name(), target)
 }
 
+// Starts returns the words that the entry in a file starts, and its line; none is
+// no error.
+func (e Editor) Starts(path, name string) (words []string, line int, err error) {
+	c, err := open(path, "", "")
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := e.parse(path, c.was)
+	if err != nil {
+		return nil, 0, err
+	}
+	value, _, line, err := f.find(e.key, name)
+	return wordsOf(value), line, err
+}
+
 // Ours reports whether an entry starts this program as an editor does, by
 // whatever path.
 func Ours(entry any) bool {
-	m, ok := entry.(map[string]any)
-	if !ok {
-		return false
-	}
-	var words []any
-	switch command := m["command"].(type) {
-	case string:
-		args, _ := m["args"].([]any)
-		words = append([]any{command}, args...)
-	case []any:
-		words = command
-	}
+	words := wordsOf(entry)
 	if len(words) < 2 || words[1] != "mcp" {
 		return false
 	}
-	name, _ := words[0].(string)
-	name = name[strings.LastIndexAny(name, `/\`)+1:]
+	name := words[0][strings.LastIndexAny(words[0], `/\`)+1:]
 	return strings.TrimSuffix(strings.ToLower(name), ".exe") == "majordomus"
+}
+
+// wordsOf is what an entry starts, in whichever shape.
+func wordsOf(entry any) []string {
+	m, _ := entry.(map[string]any)
+	all, ok := m["command"].([]any)
+	if !ok {
+		args, _ := m["args"].([]any)
+		all = append([]any{m["command"]}, args...)
+	}
+	var words []string
+	for _, word := range all {
+		s, ok := word.(string)
+		if !ok {
+			return nil
+		}
+		words = append(words, s)
+	}
+	return words
 }
 
 // right returns the command of an entry that does what one of ours would, or

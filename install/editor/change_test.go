@@ -104,6 +104,8 @@ func TestRefused(t *testing.T) {
 		{"claude", "{\n  \"mcpServers\": {\n    \"a\": 1,\n  }\n}\n"},
 		{"claude", "{\n  \"mcpServers\": {\n    \"a\": 1 /* x */\n  }\n}\n"},
 		{"gemini", "{\n  // may be\n  \"mcpServers\": {\"a\": 1},\n}\n"},
+		{"gemini", bom + "{}\n"},
+		{"cursor", "/* \" */" + strings.Repeat("[\n", maxDepth+1)},
 		{"cursor", "{\n  \"mcpServers\": {\n    \"a\": }\n}\n"},
 		{"cursor", "{\n  \"mcpServers\": {"},
 		{"cursor", "{\n  \"mcpServers\": {} /* \n\n"},
@@ -150,6 +152,24 @@ func TestRefused(t *testing.T) {
 		fmt.Fprintf(&b, "%s\n%s\n  %v\n\n", c.editor, strings.TrimRight(strings.ToValidUTF8(file, "?"), "\n"), err)
 	}
 	golden(t, "refused.txt", b.String())
+}
+
+// TestDeep: brackets that open nothing are none, and a stack is never full.
+func TestDeep(t *testing.T) {
+	many := strings.Repeat("[", maxDepth+1)
+	for _, text := range []string{`"` + many + `"`, `"\"` + many + `"`, "//" + many + "\n1", "/*" + many + "*/1", "{}" + strings.Repeat("[]", maxDepth+1)} {
+		if at := tooDeep([]byte(text)); at >= 0 {
+			t.Errorf("%.20q is too deep at %d", text, at)
+		}
+	}
+	for _, text := range []string{many, `"a"` + many, "//\"\n" + many, "/*\"*/" + many, "/*/" + "*/" + many, `"\\"` + many} {
+		if at := tooDeep([]byte(text)); at != len(text)-1 {
+			t.Errorf("%.20q is too deep at %d", text, at)
+		}
+	}
+	for _, text := range []string{"/", "//", "/*", `"`, `"\`} {
+		tooDeep([]byte(text)) // it is no file, but it is read
+	}
 }
 
 // TestRight: an entry that does the same stays as it is.
@@ -485,6 +505,28 @@ func TestMeanwhile(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(c.m.Home, ".*")); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestStarts: what is in a file can be asked for.
+func TestStarts(t *testing.T) {
+	for _, e := range Known() {
+		c := newCupboard(t, e.Name)
+		path := e.File(c.m, true)
+		if words, line, err := e.Starts(path, ours.Name); words != nil || line != 0 || err != nil {
+			t.Errorf("%s: %v in line %d, %v, without a file", e.Name, words, line, err)
+		}
+		add, err := e.Plan(path, "", ours, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add.Commit(c.keep); err != nil {
+			t.Fatal(err)
+		}
+		words, line, err := e.Starts(path, ours.Name)
+		if !slices.Equal(words, []string{ours.Command, "mcp"}) || line == 0 || err != nil {
+			t.Errorf("%s: %v in line %d, %v", e.Name, words, line, err)
+		}
 	}
 }
 

@@ -33,6 +33,9 @@ func parseJSON(path string, b []byte, s syntax) (*jsonFile, error) {
 	f := &jsonFile{path: path, b: b}
 	if hasBOM(b) {
 		f.skip = len(bom)
+		if s == jsonComments {
+			return nil, f.fail(0, "", "begins with a byte order mark, which the editor itself refuses")
+		}
 	}
 	text := b[f.skip:]
 	if isBlank(text) {
@@ -59,26 +62,33 @@ func parseJSON(path string, b []byte, s syntax) (*jsonFile, error) {
 	return f, f.unique(root, "")
 }
 
-// tooDeep returns where brackets nest too deep, or -1. It is wrong only about
-// brackets in comments, of which there are never so many.
+// tooDeep returns where brackets nest too deep for the parser's stack, or -1.
 func tooDeep(b []byte) int {
 	depth := 0
-	inString := false
 	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case c == '\n': // an apostrophe of a comment must not swallow the file
-			inString = false
-		case inString:
-		case c == '{' || c == '[':
+		switch b[i] {
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '/':
+			end := "\n"
+			if bytes.HasPrefix(b[i:], []byte("/*")) {
+				end = "*/"
+			}
+			n := bytes.Index(b[min(i+2, len(b)):], []byte(end))
+			if n < 0 {
+				return -1 // the parser says what is wrong with that
+			}
+			i += 2 + n + len(end) - 1
+		case '{', '[':
 			if depth++; depth > maxDepth {
 				return i
 			}
-		case c == '}' || c == ']':
-			depth = max(0, depth-1)
+		case '}', ']':
+			depth--
 		}
 	}
 	return -1

@@ -209,6 +209,9 @@ func (s *scribe) jsonFile(e Editor) []byte {
 	if s.comments && s.chance(8) {
 		text += "// no line end"
 	}
+	if e.syntax == jsonComments {
+		return []byte(text)
+	}
 	return []byte(s.pick("", "", "", bom) + text)
 }
 
