@@ -393,6 +393,18 @@ func (d *editing) recorded(name, path, root string) (install.Entry, string) {
 	return install.Entry{Kind: install.Editor, Name: name, File: path, Root: root}, ""
 }
 
+// others are the files of an editor that are recorded, and there, and that it
+// would not read now: a variable has led it elsewhere, or another file has come before them.
+func (d *editing) others(e editors.Editor, path, root string) []string {
+	var list []string
+	for _, known := range d.known {
+		if known.Kind == install.Editor && known.Name == e.Name && known.Root == root && known.File != path && there(known.File) {
+			list = append(list, known.File)
+		}
+	}
+	return list
+}
+
 // take notes what a change does.
 func (r *editorReport) take(c *editors.Change) {
 	var b bytes.Buffer
@@ -442,15 +454,20 @@ func (a *app) uninstallEditors(ctx context.Context, names []string, w editorWord
 	var errs []error
 	for _, e := range chosen {
 		path, root, err := d.file(e)
-		one := d.report(e, path, root)
-		if err == nil {
-			one, err = d.uninstall(e, path, root)
-		}
 		if err != nil {
+			one := d.report(e, path, root)
 			one.State, one.Error = "failed", err.Error()
-			errs = append(errs, err)
+			r.Editors, errs = append(r.Editors, one), append(errs, err)
+			continue
 		}
-		r.Editors = append(r.Editors, one)
+		for _, path := range append([]string{path}, d.others(e, path, root)...) {
+			one, err := d.uninstall(e, path, root)
+			if err != nil {
+				one.State, one.Error = "failed", err.Error()
+				errs = append(errs, err)
+			}
+			r.Editors = append(r.Editors, one)
+		}
 	}
 	return d.finish(r, errs)
 }
@@ -469,7 +486,7 @@ func (d *editing) present() ([]editorReport, error) {
 		switch {
 		case err == nil && c.Writes():
 			one.take(c)
-		case past == "":
+		case past == "" && len(d.others(e, path, root)) == 0:
 			continue // whatever is wrong with that file, nothing of ours is known to be in it
 		}
 		list = append(list, one)

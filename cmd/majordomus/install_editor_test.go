@@ -128,12 +128,12 @@ var accEditorFiles = map[string]string{
 	"work/.cursor/mcp.json":                  "{\"mcpServers\":{}}",
 	"work/.vscode/mcp.json":                  "{\r\n\t// what VS Code starts\r\n\t\"servers\": {\r\n\t\t\"docs\": { \"type\": \"http\", \"url\": \"https://example.com/mcp\" }, // not ours\r\n\t},\r\n\t\"inputs\": [],\r\n}\r\n",
 	"work/.codex/config.toml":                "# ours\nmodel = \"m\"\n\n[mcp_servers.docs]\ncommand = 'docs'\n# the end, without a line end",
-	"work/.gemini/settings.json":             "\ufeff{\n    \"theme\": \"dark\", // at night\n    \"mcpServers\": {\n        \"docs\": {\"command\": \"docs\"}\n    }\n}",
+	"work/.gemini/settings.json":             "{\n    \"theme\": \"dark\", // at night\n    \"mcpServers\": {\n        \"docs\": {\"command\": \"docs\"}\n    }\n}",
 	"work/opencode.json":                     "{}\n",
 	"work/opencode.jsonc":                    "{\n  \"$schema\": \"https://opencode.ai/config.json\",\n}\n",
 	"home/.codeium/windsurf/mcp_config.json": "",
 	"home/.config/zed/settings.json":         "// Zed settings\n{\n  \"vim_mode\": true,\n}\n",
-	"home/.claude.json":                      "{\n  \"numStartups\": 3,\n  \"projects\": {\n    \"/w\": {\n      \"mcpServers\": {}\n    }\n  }\n}",
+	"home/.claude.json":                      "\ufeff{\n  \"numStartups\": 3,\n  \"projects\": {\n    \"/w\": {\n      \"mcpServers\": {}\n    }\n  }\n}",
 	"home/.config/opencode/opencode.json":    "{\"mcp\": {\"docs\": {\"type\": \"local\", \"command\": [\"docs\"]}}, \"theme\": \"x\"}\n",
 	"home/.gemini/settings.json":             "{\n\t\"mcpServers\": {\n\t}\n}\n",
 	"home/.codex/config.toml":                "mcp_servers = { docs = { command = \"docs\" } } # in one line\n",
@@ -306,6 +306,26 @@ func TestInstallEditorMoved(t *testing.T) {
 	}
 }
 
+// TestInstallEditorElsewhere: a file that the editor reads no longer, since
+// another has come before it, is not forgotten.
+func TestInstallEditorElsewhere(t *testing.T) {
+	c := accFresh(t)
+	c.onPath(true)
+	if _, log, err := c.run("install", "editor", "opencode"); err != nil {
+		t.Fatal(err, log)
+	}
+	c.write("opencode.jsonc", "{}", 0o644)
+	if _, log, err := c.run("install", "editor", "opencode"); err != nil {
+		t.Fatal(err, log)
+	}
+	c.says("install/editor-elsewhere.txt", "uninstall", "editor", "--all")
+	files := c.files()
+	if _, ok := files[filepath.Join(c.root, "opencode.json")]; ok || files[filepath.Join(c.root, "opencode.jsonc")] != "{}" {
+		t.Errorf("%v", files)
+	}
+	c.recordedEditors(0)
+}
+
 // TestReadmeEditors: what the README has people paste is what is installed.
 func TestReadmeEditors(t *testing.T) {
 	b, err := os.ReadFile("../../README.md")
@@ -359,6 +379,7 @@ func TestEditorsRead(t *testing.T) {
 	claude := filepath.Join(clients, "node_modules/.bin/claude")
 	codex := filepath.Join(folder, "node_modules/.bin/codex")
 	gemini := filepath.Join(folder, "node_modules/.bin/gemini")
+	opencode := filepath.Join(folder, "node_modules/opencode-linux-x64-baseline/bin/opencode")
 
 	for _, user := range []bool{false, true} {
 		t.Run(map[bool]string{false: "project", true: "user"}[user], func(t *testing.T) {
@@ -369,7 +390,7 @@ func TestEditorsRead(t *testing.T) {
 			c.write("../home/.claude/settings.json", `{"enableAllProjectMcpServers": true}`, 0o600)
 			c.write("../home/.gemini/settings.json", "{\n  // mine\n  \"security\": {\"folderTrust\": {\"enabled\": false}},\n  \"general\": {\"disableAutoUpdate\": true}\n}\n", 0o600)
 			c.write("../home/.codex/config.toml", fmt.Sprintf("# mine\n[projects.%q]\ntrust_level = \"trusted\"\n", c.root), 0o600)
-			words := []string{"install", "editor", "claude", "codex", "gemini"}
+			words := []string{"install", "editor", "claude", "codex", "gemini", "opencode"}
 			command := "majordomus"
 			if user {
 				words = append(words, "--user")
@@ -383,7 +404,8 @@ func TestEditorsRead(t *testing.T) {
 				cmd := exec.Command(name, args...)
 				cmd.Dir = c.root
 				cmd.Env = []string{"PATH=" + strings.Join([]string{bin, filepath.Dir(node), os.Getenv("PATH")}, ":"), "HOME=" + c.home, "TMPDIR=" + os.TempDir(),
-					"LANG=C.UTF-8", "TERM=dumb", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+					"LANG=C.UTF-8", "TERM=dumb", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+					"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1"}
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Errorf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, out)
@@ -399,6 +421,10 @@ func TestEditorsRead(t *testing.T) {
 			is("claude mcp list", run(claude, "mcp", "list"), `(?m)^majordomus: `+regexp.QuoteMeta(command)+` mcp - ✔ Connected`)
 			is("claude mcp get", run(claude, "mcp", "get", "majordomus"), `(?s)Connected.*Command: `+regexp.QuoteMeta(command)+`.*Args: mcp`)
 			is("gemini mcp list", run(gemini, "mcp", "list"), regexp.QuoteMeta("majordomus: "+command+" mcp (stdio) - Connected"))
+			// It is a program for one kind of machine.
+			if _, err := os.Stat(opencode); err == nil || os.Getenv("MAJORDOMUS_TEST_ALL") == "1" {
+				is("opencode mcp list", run(opencode, "mcp", "list"), `✓ majordomus .*connected`)
+			}
 			is("codex mcp list", run(codex, "mcp", "list"), `(?m)^majordomus +`+regexp.QuoteMeta(command)+` +mcp .*enabled`)
 			is("codex mcp get", run(codex, "mcp", "get", "majordomus"), `(?s)enabled: true.*command: `+regexp.QuoteMeta(command)+`\n *args: mcp\n`)
 			// Codex starts nothing for these words, so it is given work.
@@ -417,6 +443,67 @@ func TestEditorsRead(t *testing.T) {
 			}
 			if out := run(claude, "mcp", "list"); strings.Contains(out, "majordomus: ") {
 				t.Errorf("claude still has it:\n%s", out)
+			}
+		})
+	}
+}
+
+// TestEditorsRefuse: what is refused on an editor's behalf, it does refuse, and
+// what is not, it reads.
+func TestEditorsRefuse(t *testing.T) {
+	clients := editorFolder(t, "clients")
+	folder := editorFolder(t, "editors")
+	node, err := findNode(t, clients)
+	need(t, "node 20 or newer", err)
+	const comment, comma = "{\n  // mine\n  KEY: {\n    \"a\": ENTRY\n  }\n}\n", "{\n  KEY: {\n    \"a\": ENTRY,\n  },\n}\n"
+	const mark, crlf, twice = "\ufeff{KEY: {\"a\": ENTRY}}", "{\r\n  KEY: {\r\n    \"a\": ENTRY\r\n  }\r\n}", "{KEY: {\"a\": {}, \"a\": ENTRY}}"
+	for _, e := range []struct {
+		name, program, key, entry string
+		refuses                   []string
+		reads                     []string
+	}{
+		{"claude", filepath.Join(clients, "node_modules/.bin/claude"), `"mcpServers"`, `{"command": "false"}`, []string{comment, comma}, []string{mark, crlf}},
+		{"gemini", filepath.Join(folder, "node_modules/.bin/gemini"), `"mcpServers"`, `{"command": "false"}`, []string{comma, mark}, []string{comment, crlf}},
+		{"opencode", filepath.Join(folder, "node_modules/opencode-linux-x64-baseline/bin/opencode"), `"mcp"`, `{"type": "local", "command": ["false"]}`, nil, []string{comment, comma, mark, crlf}},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := os.Stat(e.program)
+			need(t, e.name, err)
+			c := accFresh(t)
+			c.onPath(true)
+			c.write("../home/.claude/settings.json", `{"enableAllProjectMcpServers": true}`, 0o600)
+			editor, err := editors.Find(e.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := editors.Machine{OS: runtime.GOOS, Home: c.home, Root: c.root, Getenv: func(string) string { return "" }}
+			edited := func() (log string, ok bool) {
+				_, log, err := c.run("install", "editor", e.name, "--dry-run")
+				return log, err == nil
+			}
+			fill := func(text string) string {
+				text = strings.ReplaceAll(strings.ReplaceAll(text, "KEY", e.key), "ENTRY", e.entry)
+				c.write(strings.TrimPrefix(editor.File(m, false), c.root), text, 0o644)
+				return text
+			}
+			fill(twice) // which of them counts is the editor's own
+			if _, ok := edited(); ok {
+				t.Error("a file with a key twice was edited")
+			}
+			for _, text := range slices.Concat(e.refuses, e.reads) {
+				wanted := slices.Contains(e.reads, text)
+				text = fill(text)
+				cmd := exec.Command(e.program, "mcp", "list")
+				cmd.Dir = c.root
+				cmd.Env = []string{"PATH=" + filepath.Dir(node) + ":" + os.Getenv("PATH"), "HOME=" + c.home, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8", "TERM=dumb",
+					"DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "GEMINI_CLI_TRUST_WORKSPACE=true"}
+				out, _ := cmd.CombinedOutput() // ignore error: the words say it
+				reads := regexp.MustCompile(`\ba\b:? .*(false|failed)`).Match(out)
+				log, does := edited()
+				if reads != wanted || does != wanted {
+					t.Errorf("the editor reads it: %v; it is edited: %v (%s), in\n%s\nThe editor says\n%s", reads, does, log, text, out)
+				}
 			}
 		})
 	}
