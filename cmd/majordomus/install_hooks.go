@@ -62,7 +62,7 @@ func (a *app) uninstallHooksCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.takeAll([]lines{l}, false, dry)
+			return a.takeAll([]lines{linesOf(l.entry)}, false, dry)
 		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would be done")
@@ -74,7 +74,7 @@ const hookStart = "#!/bin/sh\n"
 // hookLines are what goes into the pre-commit hook of the repository.
 func (a *app) hookLines(ctx context.Context, strict bool) (lines, error) {
 	l := lines{entry: install.Entry{Kind: install.Hooks, Name: "pre-commit"}, undo: "majordomus uninstall hooks",
-		place: shell.BelowFirst, first: hookStart, mode: 0o755, folder: true}
+		place: shell.BelowFirst, first: hookStart, mode: 0o755}
 	c, err := a.checkout()
 	if err != nil {
 		return l, err

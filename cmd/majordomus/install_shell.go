@@ -106,7 +106,7 @@ that was made for the lines goes with them.`,
 				if err != nil {
 					return err
 				}
-				all = append(all, l)
+				all = append(all, linesOf(l.entry))
 			}
 			return a.takeAll(all, every, dry)
 		},
@@ -157,7 +157,7 @@ func (a *app) shellLines(name string) (lines, error) {
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(home, ".config")
 		}
-		l.entry.File, l.folder = filepath.Join(dir, "fish", "config.fish"), true
+		l.entry.File = filepath.Join(dir, "fish", "config.fish")
 	}
 	return l, nil
 }
@@ -165,6 +165,15 @@ func (a *app) shellLines(name string) (lines, error) {
 func there(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// linesOf is what is needed to take out what was recorded as e, from wherever.
+func linesOf(e install.Entry) lines {
+	l := lines{entry: e, folder: e.Name == "fish"}
+	if e.Kind == install.Hooks {
+		l.first, l.folder = hookStart, true
+	}
+	return l
 }
 
 // putAll puts lines into files and reports that, below what was found done.

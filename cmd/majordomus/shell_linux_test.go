@@ -602,6 +602,36 @@ func TestAutostart(t *testing.T) {
 			}
 		})
 	}
+	// Nothing keeps anybody from his prompt, and nothing is said to a program.
+	t.Run("whatever is wrong", func(t *testing.T) {
+		c := entrable(t)
+		c.extra = append(c.extra, "MAJORDOMUS_ENTERED="+c.root, "MAJORDOMUS_ROOT="+c.root, "MAJORDOMUS_URL=http://x", "MAJORDOMUS_WAS_URL=")
+		left := func(what, dir string) {
+			t.Helper()
+			for _, word := range []string{"enter", "export"} {
+				cmd := c.command("env", word, "--shell", "bash")
+				cmd.Dir = dir
+				out, err := cmd.CombinedOutput()
+				want := "unset MAJORDOMUS_ROOT\nexport MAJORDOMUS_URL=''\nunset MAJORDOMUS_ENTERED\nunset MAJORDOMUS_WAS_ROOT\nunset MAJORDOMUS_WAS_URL\n" +
+					"unset __majordomus_root __majordomus_lease __majordomus_seen __majordomus_url\n"
+				if err != nil || string(out) != want {
+					t.Errorf("%s: %s: %v: %s", what, word, err, out)
+				}
+			}
+		}
+		left("outside", c.outside())
+		c.writeFile(filepath.Join(c.root, ".ai/manifest.yaml"), "schema: another\n")
+		left("a manifest that cannot be read", c.root)
+		c.writeFile(filepath.Join(c.root, ".ai/manifest.yaml"), "")
+		c.writeFile(c.leasePath(), "\x00\x1b[2Jnonsense")
+		if out, log, err := c.run("env", "export", "--shell", "bash"); err != nil || log != "" || strings.Contains(out, "nonsense") || strings.Contains(out, "seen") {
+			t.Errorf("%v: %q%s", err, out, log)
+		}
+		if out, log, err := c.run("env", "enter", "--shell", "bash"); err != nil || log != "" || !strings.Contains(out, c.root) {
+			t.Errorf("%v: %q%s", err, out, log)
+		}
+		c.served()
+	})
 	t.Run("untrusted", func(t *testing.T) {
 		c := entrable(t)
 		ran := filepath.Join(t.TempDir(), "ran")

@@ -76,12 +76,13 @@ __majordomus_install() {
 	done
 	if [[ -n ${bash_preexec_imported:-${__bp_imported:-}} ]]; then
 		precmd_functions+=(__majordomus_hook)
-	elif [[ $(declare -p PROMPT_COMMAND 2>/dev/null) == "declare -a"* ]]; then
+	elif [[ $(declare -p PROMPT_COMMAND 2>/dev/null) == "declare -a"* ]] && ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
 		# Last: direnv, which puts itself first, must neither take what we have
 		# set for what was there before it, nor put it back after we have left.
 		PROMPT_COMMAND+=(__majordomus_hook)
 	else
-		# On a line of its own, whatever the one before ends with.
+		# On a line of its own, whatever the one before ends with. Of an array,
+		# shells before 5.1 run the first.
 		PROMPT_COMMAND=${PROMPT_COMMAND:+"$PROMPT_COMMAND"$'\n'}__majordomus_hook
 	fi
 }
