@@ -231,6 +231,7 @@ func (s scene) play(t *testing.T, c *checkout.Checkout, script []choice, seen fu
 					delete(w.folder.names, c.who)
 				}
 			case "time":
+				w.meet()
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -245,6 +246,7 @@ func (s scene) play(t *testing.T, c *checkout.Checkout, script []choice, seen fu
 			}
 		}
 		// What is asleep wakes, and finds itself dead.
+		w.meet()
 		time.Sleep(time.Minute)
 	})
 	return open, wrong, trace, end
@@ -343,6 +345,7 @@ func (w *world) over(s scene) {
 		if next.wants != "" {
 			next.grant <- struct{}{}
 		} else {
+			w.meet()
 			time.Sleep(time.Millisecond)
 		}
 	}

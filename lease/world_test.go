@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ type world struct {
 	timings  Timings
 	began    time.Time
 
+	met     sync.Mutex
 	folder  *inode // at the state folder's path; nil while it is not there
 	players []*player
 	fixed   bool          // nobody removes the folder or server.lock, so looking at them is no step
@@ -107,6 +109,7 @@ type crash struct{}
 
 // step waits for its turn. What the process sees then goes into its history.
 func (p *player) step(format string, args ...any) {
+	p.w.meet()
 	if p.dead {
 		panic(crash{})
 	}
@@ -133,6 +136,13 @@ func (p *player) note(args ...any) {
 	p.history = h.Sum64()
 }
 
+// meet is for the race detector, which does not know that one who sleeps wakes
+// after what the scheduler did before.
+func (w *world) meet() {
+	w.met.Lock()
+	defer w.met.Unlock()
+}
+
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
 func (w *world) fault(format string, args ...any) {
@@ -151,6 +161,7 @@ func (p *player) start() {
 					p.w.fault("%s panicked: %v", p.name, r)
 				}
 			}
+			p.w.meet()
 			p.done, p.history = true, 0
 		}()
 		p.life(p)
@@ -204,6 +215,7 @@ func (n *inode) info(name string) fs.FileInfo { return worldInfo{n, name, int64(
 type playerDisk struct{ p *player }
 
 func (d playerDisk) stat(path string) (fs.FileInfo, error) {
+	d.p.w.meet()
 	if d.p.w.fixed {
 		return d.p.w.folder.info("mcp"), nil
 	}
@@ -263,6 +275,7 @@ func (f playerFiles) look(name string) *inode {
 }
 
 func (f playerFiles) Lstat(name string) (fs.FileInfo, error) {
+	f.p.w.meet()
 	if f.p.w.fixed && (name == lockName || name == ".") {
 		return f.look(name).info(name), nil
 	}
@@ -379,6 +392,7 @@ type worldLock struct {
 }
 
 func (l *worldLock) try(shared bool) (bool, error) {
+	l.p.w.meet()
 	if l.p.w.fixed && l.name == "." { // whoever has server.lock gets it
 		l.n = l.p.w.folder
 		return true, nil
