@@ -9,6 +9,7 @@ package install
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // Kinds of what is installed.
@@ -137,6 +140,22 @@ func (l *Ledger) List() ([]Entry, error) {
 		return list, fmt.Errorf("reading what is installed: %w", errors.Join(errs...))
 	}
 	return list, nil
+}
+
+// Lock has others who lock wait until unlock is called or the process ends: who
+// looks at what is recorded, changes a file and records that, does it alone. It
+// gives up when ctx ends.
+func (l *Ledger) Lock(ctx context.Context) (unlock func(), err error) {
+	if err = os.MkdirAll(l.dir, 0o700); err == nil {
+		f := flock.New(filepath.Join(l.dir, "installed.lock"))
+		if _, err = f.TryLockContext(ctx, 10*time.Millisecond); err == nil {
+			return func() { f.Unlock() }, nil // ignore error: it ends with the process
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("another process is installing something")
+	}
+	return nil, fmt.Errorf("recording what is installed: %w", err)
 }
 
 // Backup keeps content, as it was in the file at path, and returns where. It is

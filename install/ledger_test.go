@@ -1,11 +1,13 @@
 package install
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestLedger(t *testing.T) {
@@ -66,4 +68,23 @@ func TestBackup(t *testing.T) {
 	if err != nil || string(b) != "one" || info.Mode().Perm() != 0o600 || !strings.HasSuffix(one, "-.mcp.json") {
 		t.Errorf("%q, %v, %v", b, err, info.Mode())
 	}
+}
+
+func TestLock(t *testing.T) {
+	l := OpenLedger(filepath.Join(t.TempDir(), "account"))
+	unlock, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := OpenLedger(l.Dir()).Lock(ctx); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("locked twice: %v", err)
+	}
+	unlock()
+	unlock, err = OpenLedger(l.Dir()).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }

@@ -28,7 +28,7 @@ var rooms = map[string]struct{ ours, others []string }{
 	"server/hub":        {[]string{"bridge/frame", "server/hub/child", "server/hub/config", "server/session"}, []string{"github.com/yosida95/uritemplate/v3"}},
 	"server/session":    {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"server":            {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/cockpit", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/", "github.com/VictoriaMetrics/metrics"}},
-	"install":           {nil, nil},
+	"install":           {nil, []string{"github.com/gofrs/flock"}},
 	"install/service":   {nil, []string{"github.com/kardianos/service", "golang.org/x/sys/"}},
 	"install/shell":     {nil, nil},
 	"install/editor":    {nil, []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2", "github.com/pelletier/go-toml/v2/unstable"}},

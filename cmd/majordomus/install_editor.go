@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -142,9 +143,7 @@ func (a *app) editing(w editorWords, names []string) (*editing, error) {
 	if d.ledger, err = installed(); err != nil {
 		return nil, err
 	}
-	if d.known, err = d.ledger.List(); err != nil {
-		a.logger().Warn("going on without a part of what is recorded", "because", err)
-	}
+	d.read()
 	d.machine = editors.Machine{OS: runtime.GOOS, Home: a.home(), Getenv: a.getenv}
 	if d.machine.Home == "" {
 		return nil, errors.New("finding the editors' files: HOME is not set")
@@ -325,51 +324,95 @@ func printFound(w io.Writer, found []editorReport) {
 	}
 }
 
+// tries is how often a change is planned when others change the file meanwhile,
+// as editors that run do with their own.
+const tries = 5
+
 // install puts the entry into one editor's file.
 func (d *editing) install(ctx context.Context, e editors.Editor) (r editorReport, warning string, err error) {
 	path, root, err := d.file(e)
-	r = d.report(e, path, root)
 	if err != nil {
-		return r, "", err
+		return d.report(e, path, root), "", err
 	}
 	s, warning := d.server(root != "")
+	for n := 1; ; n++ {
+		r, alone, err := d.installOnce(ctx, e, path, root, s)
+		if errors.Is(err, editors.ErrChanged) && n < tries {
+			continue
+		}
+		if alone {
+			warning = "majordomus is not on the PATH that editors have, so those may not find it which name it without its folder"
+		}
+		return r, warning, err
+	}
+}
+
+// installOnce also reports whether the entry is right and names the program
+// without a folder, though it is in none that editors look in.
+func (d *editing) installOnce(ctx context.Context, e editors.Editor, path, root string, s editors.Server) (r editorReport, alone bool, err error) {
+	r = d.report(e, path, root)
+	unlock, err := d.alone(ctx)
+	if err != nil {
+		return r, false, err
+	}
+	defer unlock()
 	entry, past := d.recorded(e.Name, path, root)
 	c, err := e.Plan(path, root, s, past)
 	if err != nil {
-		return r, "", err
+		return r, false, err
 	}
 	r.take(c)
 	if r.next = e.ForUser; root != "" {
 		r.next = e.InProject
 	}
-	if c.State == editors.Right && c.Command == "majordomus" && lookIn(d.paths, c.Command) == "" {
-		warning = "majordomus is not on the PATH that editors have, so those may not find it which name it without its folder"
-	}
 	if !c.Writes() {
-		return r, warning, nil
+		return r, c.Command == "majordomus" && lookIn(d.paths, c.Command) == "", nil
 	}
 	if c.Asks && !d.force && !d.dry {
 		if err := d.replace(ctx, r, c.Line); err != nil {
-			return r, "", err
+			return r, false, err
 		}
 	}
 	if d.dry {
-		return r, warning, nil
+		return r, false, nil
 	}
 	// Recorded first: an entry in a file that nothing is known of would stay.
 	now := entry
 	now.Undo = c.Record()
 	if err := d.ledger.Add(now); err != nil {
-		return r, "", err
+		return r, false, err
 	}
 	if r.Backup, err = c.Commit(d.ledger.Backup); err != nil {
 		back := d.ledger.Remove
 		if past != "" {
 			back = d.ledger.Add
 		}
-		return r, "", errors.Join(err, back(entry))
+		err = errors.Join(err, back(entry))
 	}
-	return r, warning, nil
+	return r, false, err
+}
+
+// alone keeps other processes of ours from doing the same meanwhile, and reads
+// what they have recorded. Who only looks keeps nobody.
+func (d *editing) alone(ctx context.Context) (unlock func(), err error) {
+	if d.dry {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if unlock, err = d.ledger.Lock(ctx); err != nil {
+		return nil, err
+	}
+	d.read()
+	return unlock, nil
+}
+
+// read reads what is recorded. What cannot be read counts as unknown.
+func (d *editing) read() {
+	var err error
+	if d.known, err = d.ledger.List(); err != nil {
+		d.logger().Warn("going on without a part of what is recorded", "because", err)
+	}
 }
 
 // replace asks whether another entry of the name may go.
@@ -461,7 +504,7 @@ func (a *app) uninstallEditors(ctx context.Context, names []string, w editorWord
 			continue
 		}
 		for _, path := range append([]string{path}, d.others(e, path, root)...) {
-			one, err := d.uninstall(e, path, root)
+			one, err := d.uninstall(ctx, e, path, root)
 			if err != nil {
 				one.State, one.Error = "failed", err.Error()
 				errs = append(errs, err)
@@ -495,8 +538,22 @@ func (d *editing) present() ([]editorReport, error) {
 }
 
 // uninstall takes the entry out of one editor's file, and forgets it.
-func (d *editing) uninstall(e editors.Editor, path, root string) (editorReport, error) {
+func (d *editing) uninstall(ctx context.Context, e editors.Editor, path, root string) (r editorReport, err error) {
+	for n := 1; ; n++ {
+		r, err = d.uninstallOnce(ctx, e, path, root)
+		if !errors.Is(err, editors.ErrChanged) || n == tries {
+			return r, err
+		}
+	}
+}
+
+func (d *editing) uninstallOnce(ctx context.Context, e editors.Editor, path, root string) (editorReport, error) {
 	r := d.report(e, path, root)
+	unlock, err := d.alone(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer unlock()
 	entry, past := d.recorded(e.Name, path, root)
 	if root != "" && !there(root) {
 		r.State = editors.Absent // the checkout has gone, and the file with it

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -324,6 +325,38 @@ func TestInstallEditorElsewhere(t *testing.T) {
 		t.Errorf("%v", files)
 	}
 	c.recordedEditors(0)
+}
+
+// TestInstallEditorAtOnce: several people's windows do it at once.
+func TestInstallEditorAtOnce(t *testing.T) {
+	c := accFresh(t)
+	c.onPath(true)
+	before := c.files()
+	for range 5 {
+		var all []*exec.Cmd
+		for range 8 {
+			cmd := c.command("install", "editor", "cursor", "codex")
+			var said bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &said, &said
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, cmd)
+		}
+		for _, cmd := range all {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v: %s", err, cmd.Stdout)
+			}
+		}
+		c.recordedEditors(2)
+		if _, log, err := c.run("uninstall", "editor", "--all"); err != nil {
+			t.Fatal(err, log)
+		}
+		c.recordedEditors(0)
+		if after := c.files(); !maps.Equal(after, before) {
+			t.Fatalf("left behind: %v", after)
+		}
+	}
 }
 
 // TestReadmeEditors: what the README has people paste is what is installed.

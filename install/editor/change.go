@@ -274,6 +274,10 @@ func (c *Change) WriteDiff(w io.Writer) {
 	writeDiff(w, string(c.was), is)
 }
 
+// ErrChanged is what Commit returns when the file is not as it was when the
+// change was planned: plan again.
+var ErrChanged = errors.New("the file has been changed meanwhile")
+
 // Keep is called with what a file was before it is changed.
 type Keep func(path string, content []byte) (kept string, err error)
 
@@ -296,7 +300,7 @@ func (c *Change) Commit(keep Keep) (kept string, err error) {
 		var there bool
 		now, there, err = read(c.File, target)
 		if err == nil && (target != c.target || there != c.existed || !bytes.Equal(now, c.was)) {
-			err = &Error{Path: c.File, Reason: "has been changed meanwhile, so nothing was written"}
+			err = &Error{Path: c.File, Reason: "has been changed meanwhile, so nothing was written", Err: ErrChanged}
 		}
 	}
 	if err != nil {

@@ -485,7 +485,7 @@ func TestMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.put(path, `{"mine": 1}`, 0o600)
-		if _, err := add.Commit(c.keep); err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
+		if _, err := add.Commit(c.keep); !errors.Is(err, ErrChanged) {
 			t.Errorf("%v", err)
 		}
 		if b, _ := os.ReadFile(path); string(b) != `{"mine": 1}` {

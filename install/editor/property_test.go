@@ -222,7 +222,7 @@ func newScribe(seed uint64, s syntax) *scribe {
 }
 
 // rounds is how many files are tried: each takes some tens of microseconds.
-const rounds = 1000
+const rounds = 400
 
 func TestAnyJSON(t *testing.T) {
 	for _, e := range Known() {
