@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -96,13 +97,21 @@ func sdBoot(t *testing.T) *sdRig {
 	r.must(os.Chown(filepath.Join(r.root, "home/alice"), sdUID, sdUID))
 
 	var said accBuffer
-	cmd := exec.Command("systemd-nspawn", "--quiet", "--directory="+r.root, "--bind-ro=/usr", "--private-network", "--register=no", "--keep-unit", "--boot", "--console=pipe")
+	// A test that is killed, or has run out of time, takes the machine with it:
+	// then the pipe ends that only it can write to.
+	mine, theirs, err := os.Pipe()
+	r.must(err)
+	cmd := exec.Command("/bin/sh", "-c", `{ read -r end <&3; kill -KILL $$; } 2>/dev/null & exec "$0" "$@" 3<&-`, "systemd-nspawn", "--quiet", "--directory="+r.root, "--bind-ro=/usr", "--private-network", "--register=no", "--keep-unit", "--boot", "--console=pipe")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"}
 	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.ExtraFiles = []*os.File{mine}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r.must(cmd.Start())
+	mine.Close() // ignore error: the shell has it
 	ended := make(chan struct{})
 	go func() { defer close(ended); cmd.Wait() }() // ignore error: it is killed
 	t.Cleanup(func() {
+		defer theirs.Close() // ignore error: the end is the message
 		if r.leader != "" {
 			r.try("root", "systemctl", "--no-block", "poweroff") // ignore error: then it is killed
 			select {
@@ -111,10 +120,10 @@ func sdBoot(t *testing.T) *sdRig {
 			case <-time.After(10 * time.Second):
 			}
 		}
-		cmd.Process.Kill() // ignore error: it may have ended; its container goes with it
+		theirs.Close() // ignore error: as above
 		<-ended
 	})
-	err := accUntil(30*time.Second, func() error {
+	err = accUntil(30*time.Second, func() error {
 		select {
 		case <-ended:
 			return errors.New("it has ended")
@@ -124,10 +133,13 @@ func sdBoot(t *testing.T) *sdRig {
 		if err != nil {
 			return err
 		}
-		if f := strings.Fields(string(b)); len(f) > 0 {
-			r.leader = f[0]
-		} else {
-			return errors.New("it has no process yet")
+		for _, pid := range strings.Fields(string(b)) {
+			if name, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil && string(name) == "systemd\n" {
+				r.leader = pid
+			}
+		}
+		if r.leader == "" {
+			return errors.New("it has no systemd yet")
 		}
 		if out, err := r.systemctl("is-system-running"); err != nil {
 			return fmt.Errorf("alice's manager: %w: %s", err, out)

@@ -1,9 +1,10 @@
+//go:build unix
+
 package service
 
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,39 +15,18 @@ import (
 	"unicode/utf8"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
-
-const testID = "0123456789abcdef0123456789abcdef"
-
 var (
 	plain = Spec{
-		ID: testID, Root: "/home/alice/work", Executable: "/home/alice/bin/majordomus",
+		ID: "0123456789abcdef0123456789abcdef", Root: "/home/alice/work", Executable: "/home/alice/bin/majordomus",
 		Log:         "/home/alice/work/.ai/local/state/mcp/server.log",
 		Environment: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
 	}
 	awkward = Spec{
-		ID: testID, Root: `/home/alice/50% $HOME ${X} "q" 'a' \n <ü> &;# `, Executable: `/opt/%h $PATH "x" 'y' \z <ö>/majordomus`,
+		ID: "0123456789abcdef0123456789abcdef", Root: `/home/alice/50% $HOME ${X} "q" 'a' \n <ü> &;# `, Executable: `/opt/%h $PATH "x" 'y' \z <ö>/majordomus`,
 		Log:         `/home/alice/50% <ü> &/server.log`,
 		Environment: []string{`PATH=/a b:/c%d:/e"f\g$h`, "https_proxy=http://u:p%40@proxy:1/", "LANG=C.UTF-8", "TWO=a\nb", "BAD=\xff", "NO NAME=x", "nonsense", "1=2"},
 	}
 )
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s is now\n%s", name, got)
-	}
-}
 
 func TestUnit(t *testing.T) {
 	for name, s := range map[string]Spec{"plain.service": plain, "awkward.service": awkward} {
@@ -96,12 +76,6 @@ func TestPlist(t *testing.T) {
 			t.Errorf("%s: %v", name, env)
 		}
 	}
-}
-
-func TestForWindows(t *testing.T) {
-	s := plain
-	s.Root, s.Executable = `C:\Users\alice\my work`, `C:\Program Files\majordomus.exe`
-	golden(t, "windows.txt", forWindows(s, `DESKTOP\alice`, "S-1-5-21-1-2-3-1001").String())
 }
 
 // parsePlist reads a property list as strictly as plutil does.

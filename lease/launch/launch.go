@@ -2,7 +2,8 @@
 //
 // A launcher judges a lease and never takes one: it joins the server that the
 // lease names, or starts a process that will stand for election, and joins
-// whatever that election made. A started server is detached: it has a session,
+// whatever that election made. Where a service is installed for the checkout, the
+// account's service manager starts that process. A started server is detached: it has a session,
 // a process group and a parent of its own, null as its input, the log as its
 // output and not one other inherited descriptor, so that neither the end of the
 // editor that caused it nor a caller that waits for the end of a pipe ever
