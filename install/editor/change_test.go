@@ -571,3 +571,84 @@ func TestShadow(t *testing.T) {
 		}
 	}
 }
+
+// TestOddCommands: every path can be written, and comes back as it is.
+func TestOddCommands(t *testing.T) {
+	for _, command := range []string{`C:\Program Files\majordomus.exe`, "/home/a b/it's \"x\"/majordomus", "/übung/\u2028/💡/<&>/majordomus", "/tab\t/del\x7f/majordomus"} {
+		for _, e := range Known() {
+			for _, was := range []string{"", "{\"a\": 1}", "mcp_servers = {}\n"} {
+				if (e.syntax == tomlConfig) != (was == "" || was[0] == 'm') && was != "" {
+					continue
+				}
+				s := ours
+				s.Command = command
+				c, err := planned(e, []byte(was), record{}, s)
+				if err != nil {
+					t.Errorf("%s: %v", e.Name, err)
+					continue
+				}
+				f, err := e.parse("FILE", c.is)
+				if err != nil {
+					t.Fatal(err)
+				}
+				value, _, _, err := f.find(e.key, s.Name)
+				if words := wordsOf(value); err != nil || !slices.Equal(words, []string{command, "mcp"}) || !Ours(value) {
+					t.Errorf("%s: %q came back as %q, %v", e.Name, command, words, err)
+				}
+			}
+		}
+	}
+}
+
+// TestShown: nothing that is in a file acts on a terminal.
+func TestShown(t *testing.T) {
+	var b strings.Builder
+	writeDiff(&b, "\x1b[2Ja\u202e\n"+strings.Repeat("x", 1000)+"\n", "\x1b[2Ja\u202e\n\tb\u00a0\n"+strings.Repeat("x", 1000)+"\n")
+	if got, want := b.String(), "  \\u001b[2Ja\\u202e\n+     b\\u00a0\n  "+strings.Repeat("x", 2*maxShown)+"…\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	b.Reset()
+	writeDiff(&b, strings.Repeat("ü", 100)+"a"+strings.Repeat("ü", 100), strings.Repeat("ü", 100)+"b"+strings.Repeat("ü", 100))
+	if got, want := b.String(), "- …üüüüüüüüüüaüüüüüüüüüü…\n+ …üüüüüüüüüübüüüüüüüüüü…\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestMadeAndEdited: a TOML file that was made goes, too, when only blanks are
+// left of it.
+func TestMadeAndEdited(t *testing.T) {
+	c := newCupboard(t, "codex")
+	before := c.all()
+	path := c.e.File(c.m, true)
+	add, err := c.e.Plan(path, "", ours, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add.Commit(c.keep); err != nil {
+		t.Fatal(err)
+	}
+	c.put(path, "\n"+string(add.is)+"startup_timeout_sec = 20\n", 0o600)
+	back, err := c.e.Removal(path, "", ours.Name, add.Record(), false)
+	if err != nil || !back.Vanishes() {
+		t.Fatalf("%+v, %v", back, err)
+	}
+	if kept, err := back.Commit(c.keep); err != nil || kept == "" {
+		t.Fatal(kept, err)
+	}
+	if left := c.all(); !slices.Equal(left, before) {
+		t.Errorf("%v is left of %v", left, before)
+	}
+}
+
+// TestRecord: what cannot be read of a record is as if nothing were known.
+func TestRecord(t *testing.T) {
+	c := newCupboard(t, "claude")
+	path := c.e.File(c.m, true)
+	c.put(path, `{"mcpServers": {"majordomus": {"command": "majordomus", "args": ["mcp"]}, "a": 1}}`, 0o600)
+	for _, past := range []string{"", "{", `{"after": "x", "exact": true, "edits": [{"at": -1}]}`, fmt.Sprintf(`{"after": %q, "exact": true, "edits": [{"at": 5000, "new": "x"}]}`, digest([]byte(`{"mcpServers": {"majordomus": {"command": "majordomus", "args": ["mcp"]}, "a": 1}}`)))} {
+		back, err := c.e.Removal(path, "", ours.Name, past, false)
+		if err != nil || string(back.is) != `{"mcpServers": {"a": 1}}` {
+			t.Errorf("%s: %+v, %v", past, back, err)
+		}
+	}
+}
