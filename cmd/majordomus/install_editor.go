@@ -188,6 +188,12 @@ func (d *editing) report(e editors.Editor, path, root string) editorReport {
 	return editorReport{Name: e.Name, Title: e.Title, File: path, User: root == "", dry: d.dry}
 }
 
+// editorPaths are the folders in which editors find programs, wherever they are
+// started from.
+func (a *app) editorPaths(ctx context.Context) []string {
+	return slices.Concat(filepath.SplitList(a.loginPath(ctx)), filepath.SplitList(usualPath))
+}
+
 // lookIn finds a program in folders.
 func lookIn(folders []string, program string) string {
 	if runtime.GOOS == "windows" {
@@ -238,7 +244,7 @@ func (a *app) installEditors(ctx context.Context, names []string, w editorWords)
 	if strings.Contains(filepath.ToSlash(a.started.Path), "/go-build") {
 		return &exitError{exitMissing, &hintedError{fmt.Errorf("%s is a temporary file that editors will not find", a.started.Path), "build it to stay: go build -o ~/bin/majordomus ./cmd/majordomus"}}
 	}
-	d.paths = slices.Concat(filepath.SplitList(a.loginPath(ctx)), filepath.SplitList(usualPath))
+	d.paths = a.editorPaths(ctx)
 	chosen, err := d.choose(names)
 	if err != nil {
 		return err

@@ -12,6 +12,21 @@ import (
 
 const manifestSchema = "ai-repository/v1"
 
+// ManifestText is a manifest that says what counts without one.
+func ManifestText() string {
+	return `# Makes this folder a checkout that majordomus knows: one server for all editors
+# in it, and shells that bring it up. Paths are relative to this file's folder.
+schema: ` + manifestSchema + `
+repo:
+  path: repo # what is shared through git
+local:
+  path: local # what stays on this machine
+sections:
+  policy: repo/policy.yaml
+  servers: repo/mcp.json
+`
+}
+
 // manifest is what an .ai/manifest.yaml says of places. Its paths are relative
 // to the .ai folder. Other keys belong to others and are left alone.
 type manifest struct {

@@ -124,7 +124,7 @@ func readPolicy(path string) (Policy, error) {
 		seen[key.Value] = true
 		reason := set(&p, key.Value, value)
 		if reason == unknownKey {
-			reason += "; known are " + strings.Join(policyKeys, ", ")
+			reason += "; known are " + policyKeyNames()
 		}
 		if reason != "" {
 			return fail(value, name, reason)
@@ -135,14 +135,48 @@ func readPolicy(path string) (Policy, error) {
 
 const unknownKey = "is not a key of this block"
 
-var policyKeys = []string{
-	"bind_grace_seconds", "busy_grace_seconds", "join_timeout_seconds", "probe_timeout_seconds",
-	"read_deadline_seconds", "idle_seconds", "session_idle_seconds", "max_message_bytes", "observe_paths", "autostart",
+// policyKeys are the keys of the block, in the order in which people are shown
+// them, and what each decides.
+var policyKeys = []struct{ name, decides string }{
+	{"bind_grace_seconds", "how long a lease may be without an address"},
+	{"busy_grace_seconds", "how long a silent server is waited for"},
+	{"join_timeout_seconds", "how long to try before serving a client alone"},
+	{"probe_timeout_seconds", "how long one look at a server may take"},
+	{"read_deadline_seconds", "for a request to be read in full"},
+	{"idle_seconds", "how long a server outlives its last editor"},
+	{"session_idle_seconds", "when a silent HTTP session is forgotten"},
+	{"max_message_bytes", "the largest message"},
+	{"observe_paths", "show others which paths a client's calls name"},
+	{"autostart", "may a shell that enters the checkout start it"},
 }
 
-// set sets one key of p and returns why it cannot, or "".
-func set(p *Policy, key string, value *yaml.Node) string {
-	seconds := map[string]*time.Duration{
+func policyKeyNames() string {
+	var names []string
+	for _, k := range policyKeys {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// PolicyText is a policy file that decides nothing yet: every key with its
+// default, in comments.
+func PolicyText() string {
+	p := DefaultPolicy()
+	var b strings.Builder
+	b.WriteString(`# What this checkout decides about its majordomus server, which reads it when it
+# starts. Each key is shown with its default: take the # before it away to set
+# another value. No file, or no line, means the default.
+server:
+`)
+	for _, k := range policyKeys {
+		fmt.Fprintf(&b, "  # %-28s # %s\n", k.name+": "+get(p, k.name), k.decides)
+	}
+	return b.String()
+}
+
+// durations are the keys of p that are a number of seconds.
+func durations(p *Policy) map[string]*time.Duration {
+	return map[string]*time.Duration{
 		"bind_grace_seconds":    &p.BindGrace,
 		"busy_grace_seconds":    &p.BusyGrace,
 		"join_timeout_seconds":  &p.JoinTimeout,
@@ -151,7 +185,27 @@ func set(p *Policy, key string, value *yaml.Node) string {
 		"idle_seconds":          &p.Idle,
 		"session_idle_seconds":  &p.SessionIdle,
 	}
-	if to, ok := seconds[key]; ok {
+}
+
+// get is one key of p as a file has it.
+func get(p Policy, key string) string {
+	if d, ok := durations(&p)[key]; ok {
+		return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+	}
+	switch key {
+	case "max_message_bytes":
+		return strconv.FormatInt(p.MaxMessageBytes, 10)
+	case "observe_paths":
+		return strconv.FormatBool(p.ObservePaths)
+	case "autostart":
+		return strconv.FormatBool(p.Autostart)
+	}
+	return ""
+}
+
+// set sets one key of p and returns why it cannot, or "".
+func set(p *Policy, key string, value *yaml.Node) string {
+	if to, ok := durations(p)[key]; ok {
 		const most = 10 * 365 * 24 * 3600
 		var n float64
 		if !isNumber(value) || value.Decode(&n) != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,61 @@ func BenchmarkOpenNothing(b *testing.B) {
 		}
 		if _, err := c.Policy(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A policy file that begins decides nothing; each of its lines, and all of them,
+// with the # taken away, is a default, and no key is missing.
+func TestPolicyText(t *testing.T) {
+	text := PolicyText()
+	if p, err := policyOf(t, text); err != nil || p != DefaultPolicy() {
+		t.Errorf("%+v, %v", p, err)
+	}
+	var keys []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "  # ") {
+			continue
+		}
+		bare := strings.Replace(line, "# ", "", 1)
+		if p, err := policyOf(t, "server:\n"+bare); err != nil || p != DefaultPolicy() {
+			t.Errorf("%q: %+v, %v", bare, p, err)
+		}
+		key, value, _ := strings.Cut(strings.TrimSpace(bare), ":")
+		keys = append(keys, key)
+		// The value is the default only if another one makes a difference.
+		value, _, _ = strings.Cut(value, "#")
+		other := map[string]string{"true": "false"}[strings.TrimSpace(value)]
+		if other == "" {
+			other = "7"
+		}
+		if p, err := policyOf(t, "server:\n  "+key+": "+other+"\n"); err != nil || p == DefaultPolicy() {
+			t.Errorf("%s: %s is the default too, or %v", key, other, err)
+		}
+	}
+	if p, err := policyOf(t, strings.ReplaceAll(text, "\n  # ", "\n  ")); err != nil || p != DefaultPolicy() {
+		t.Errorf("all of it: %+v, %v", p, err)
+	}
+	if n := reflect.TypeFor[Policy]().NumField(); len(keys) != n || len(policyKeys) != n {
+		t.Errorf("%d keys of %d are shown: %q", len(keys), n, keys)
+	}
+	_, err := policyOf(t, "server: {nonsense: 1}\n")
+	if err == nil || !strings.HasSuffix(err.Error(), "known are "+strings.Join(keys, ", ")) {
+		t.Errorf("shown are %q, and known: %v", keys, err)
+	}
+}
+
+// A manifest that begins says what counts without one.
+func TestManifestText(t *testing.T) {
+	with, without := mustOpen(t, tree(t, map[string]string{".ai/manifest.yaml": ManifestText()})), mustOpen(t, tree(t, nil))
+	if !with.HasManifest {
+		t.Error("it is no manifest")
+	}
+	for _, p := range [][2]string{{with.RepoDir, without.RepoDir}, {with.LocalDir, without.LocalDir}, {with.PolicyFile, without.PolicyFile}, {with.ServersFile, without.ServersFile}} {
+		a, errA := filepath.Rel(with.Root, p[0])
+		b, errB := filepath.Rel(without.Root, p[1])
+		if a != b || errA != nil || errB != nil {
+			t.Errorf("%s is not %s", a, b)
 		}
 	}
 }
