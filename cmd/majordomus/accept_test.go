@@ -957,7 +957,7 @@ var accVersions = sync.OnceValues(func() ([2]string, error) {
 	var paths [2]string
 	for i, v := range []string{"v1.0.0", "v1.1.0"} {
 		paths[i] = base + "-" + v
-		if err := accBuildTo(paths[i], "-ldflags", "-X main.version="+v); err != nil {
+		if err := accBuildTo(paths[i], "-ldflags", "-X main.accountHome="+filepath.Join(filepath.Dir(base), "account")+" -X main.version="+v); err != nil {
 			return paths, err
 		}
 	}

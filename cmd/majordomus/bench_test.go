@@ -28,7 +28,8 @@ const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 func buildFor(b *testing.B, pkg string) string {
 	b.Helper()
 	out := filepath.Join(b.TempDir(), "program")
-	if msg, err := exec.Command("go", "build", "-o", out, pkg).CombinedOutput(); err != nil {
+	account := "-X main.accountHome=" + filepath.Join(filepath.Dir(out), "account")
+	if msg, err := exec.Command("go", "build", "-ldflags", account, "-o", out, pkg).CombinedOutput(); err != nil {
 		b.Fatalf("building %s: %v: %s", pkg, err, msg)
 	}
 	return out

@@ -47,8 +47,8 @@ func TestClients(t *testing.T) {
 	need(t, "git", err)
 
 	program := filepath.Join(t.TempDir(), "majordomus")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building the program: %v\n%s", err, out)
+	if err := accBuildTo(program, "-ldflags", "-X main.accountHome="+filepath.Join(filepath.Dir(program), "account")); err != nil {
+		t.Fatalf("building the program: %v", err)
 	}
 	start := func(t *testing.T) *clientRun { return newClientRun(t, program, clients, node) }
 

@@ -303,7 +303,7 @@ type editor struct {
 func (a *app) startEditor(ctx context.Context, dir, name string) (*editor, error) {
 	e := &editor{name: name, waiting: map[int]chan json.RawMessage{}, ended: make(chan struct{})}
 	e.cmd = exec.Command(a.started.Path, "mcp", "--root", dir)
-	e.cmd.Env = append(launch.Environ(a.environ), "MAJORDOMUS_ROOT=")
+	e.cmd.Env = append(launch.Environ(a.environ), "MAJORDOMUS_ROOT=", unrecordedVar+"=1")
 	e.cmd.Dir, e.cmd.Stderr = dir, &e.log
 	in, err := e.cmd.StdinPipe()
 	if err != nil {

@@ -176,7 +176,11 @@ func (a *app) stand(ctx context.Context, p place, o serveOptions, h lease.Histor
 	s, err := server.New(server.Config{
 		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Tenure: el.Tenure, Listener: bound,
 		Hosts: hosts, NoAuth: o.noAuth, Hosting: a.hosts(p.Checkout), Idle: time.Duration(o.idle) * time.Second,
-		Version: programVersion(), Executable: a.started, OnReady: ready, Log: log,
+		Version: programVersion(), Executable: a.started, Log: log,
+		OnReady: func() {
+			ready()
+			a.noteServed(p.Checkout, log) // nobody is waiting any more
+		},
 	})
 	if err != nil {
 		return fail(err)
@@ -221,7 +225,10 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:   "stop",
 		Short: "Stop this checkout's server",
 		Long: `Stop this checkout's server once the calls in flight are answered. Editors that
-are attached start the next one at once: close them first if that is not meant.`,
+are attached start the next one at once: close them first if that is not meant.
+
+--all stops those of every worktree of this repository, and of all other
+checkouts that are served on this account, from wherever it is said.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait < 0 {
@@ -243,6 +250,9 @@ are attached start the next one at once: close them first if that is not meant.`
 				p.close()
 			}
 			err = a.report(results, func(w io.Writer) {
+				if len(places) == 0 {
+					fmt.Fprintln(w, noneServed)
+				}
 				for _, r := range results {
 					fmt.Fprintln(w, r)
 				}
@@ -250,7 +260,7 @@ are attached start the next one at once: close them first if that is not meant.`
 			return errors.Join(append(errs, err)...)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "the servers of every worktree of this repository")
+	cmd.Flags().BoolVar(&all, "all", false, "every server of this account")
 	cmd.Flags().BoolVar(&force, "force", false, "cut what is in flight")
 	cmd.Flags().IntVar(&wait, "wait", wait, "how many `seconds` to wait for its end")
 	return cmd

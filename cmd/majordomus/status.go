@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,23 +39,32 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show this checkout's server",
-		Args:  cobra.NoArgs,
+		Long: `Show this checkout's server. With --all, those of every worktree of its
+repository, and of all other checkouts that are served on this account, from
+wherever it is said.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			places, err := a.places(all)
 			if err != nil {
 				return err
 			}
-			list := make([]standing, 0, len(places))
-			for _, p := range places {
-				s := look(cmd.Context(), p)
-				s.Service = a.serviceStatus(cmd.Context(), p.Checkout)
-				list = append(list, s)
-				p.close()
+			list := make([]standing, len(places))
+			var asked sync.WaitGroup // one that is silent delays no other
+			for i, p := range places {
+				asked.Go(func() {
+					list[i] = look(cmd.Context(), p)
+					list[i].Service = a.serviceStatus(cmd.Context(), p.Checkout)
+					p.close()
+				})
 			}
+			asked.Wait()
 			if !all {
 				return a.report(list[0], list[0].print)
 			}
 			return a.report(list, func(w io.Writer) {
+				if len(list) == 0 {
+					fmt.Fprintln(w, noneServed)
+				}
 				for i, s := range list {
 					if i > 0 {
 						fmt.Fprintln(w)
@@ -64,7 +74,7 @@ func (a *app) statusCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every worktree of this repository")
+	cmd.Flags().BoolVar(&all, "all", false, "every worktree of this repository, and all else that is served on this account")
 	return cmd
 }
 
@@ -92,32 +102,43 @@ func (a *app) serveStatusCommand() *cobra.Command {
 	}
 }
 
-// places opens this checkout, or every worktree of its repository, without
-// creating anything: a place that was never served has no folder.
+// places opens this checkout, or every worktree of its repository and whatever
+// else is served on this account, without creating anything: a place that was
+// never served has no folder.
 func (a *app) places(all bool) ([]place, error) {
+	var list []*checkout.Checkout
 	c, err := a.checkout()
-	if err != nil {
-		return nil, err
-	}
-	list := []*checkout.Checkout{c}
-	if all {
+	switch {
+	case err == nil && all:
 		if list, err = c.Worktrees(); len(list) == 0 {
 			return nil, err
 		}
 		if err != nil {
 			a.logger().Warn("some worktrees were left out", "err", err)
 		}
+	case err == nil:
+		list = []*checkout.Checkout{c}
+	case !all || !errors.Is(err, checkout.ErrNone):
+		return nil, err
+	}
+	here := len(list)
+	if all {
+		list = append(list, a.servedElsewhere(list)...)
 	}
 	var places []place
-	for _, c := range list {
+	for i, c := range list {
 		p, err := a.anyway(c, a.logger(), lease.OpenExisting)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case err == nil || errors.Is(err, fs.ErrNotExist):
+			places = append(places, p)
+		case i >= here:
+			a.logger().Warn("a checkout was left out", "root", c.Root, "err", err)
+		default:
 			for _, q := range places {
 				q.close()
 			}
 			return nil, err
 		}
-		places = append(places, p)
 	}
 	return places, nil
 }

@@ -122,6 +122,28 @@ func (l *Ledger) Lookup(repositoryID string) (t Trust, ok bool, err error) {
 	return record.Trust, true, nil
 }
 
+// Roots are the checkouts of which anything is recorded, by their IDs: where they
+// were, "" where the record is not to be believed.
+func (l *Ledger) Roots() (map[string]string, error) {
+	files, err := os.ReadDir(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for trust: %w", err)
+	}
+	roots := map[string]string{}
+	for _, f := range files {
+		id, ok := strings.CutSuffix(f.Name(), ".json")
+		if !ok || !isHex(id, 32) {
+			continue
+		}
+		t, _, _ := l.Lookup(id) // ignore error: it is recorded all the same
+		roots[id] = t.Root
+	}
+	return roots, nil
+}
+
 // Revoke forgets what is recorded for a checkout and reports whether anything
 // was.
 func (l *Ledger) Revoke(repositoryID string) (bool, error) {
