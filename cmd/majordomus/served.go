@@ -69,9 +69,23 @@ func forgetGone(r *install.Register, s install.Served) error {
 	return r.Remove(s.ID)
 }
 
+// forgetServed forgets the checkouts that are gone.
+func (a *app) forgetServed() {
+	r, err := register()
+	if err != nil {
+		return // ignore error: then none was recorded
+	}
+	list, _ := r.List() // ignore error: known says it
+	for _, s := range list {
+		if err := forgetGone(r, s); err != nil {
+			a.logger().Debug("a record stays", "err", err)
+		}
+	}
+}
+
 // known are all checkouts that this account knows of, beside those of seen: that
-// were served, were installed for, or are trusted. Of one that is gone nothing
-// can be said, and its record goes.
+// were served, were installed for, or are trusted. Those that are gone are left
+// out. It only reads.
 func (a *app) known(seen []*checkout.Checkout) []*checkout.Checkout {
 	var roots []string
 	log := a.logger()
@@ -81,9 +95,6 @@ func (a *app) known(seen []*checkout.Checkout) []*checkout.Checkout {
 			log.Warn("some of what was served is not known", "err", err)
 		}
 		for _, s := range list {
-			if err := forgetGone(r, s); err != nil {
-				log.Debug("a record stays", "err", err)
-			}
 			roots = append(roots, s.Root)
 		}
 	}
@@ -128,6 +139,7 @@ func (a *app) known(seen []*checkout.Checkout) []*checkout.Checkout {
 
 // servedElsewhere are the checkouts that have a lease, beside those of seen.
 func (a *app) servedElsewhere(seen []*checkout.Checkout) []*checkout.Checkout {
+	a.forgetServed()
 	return slices.DeleteFunc(a.known(seen), func(c *checkout.Checkout) bool {
 		_, kept := lease.Kept(c)
 		return !kept

@@ -175,7 +175,6 @@ func TestServedElsewhere(t *testing.T) {
 	}
 }
 
-
 // A folder of the account that cannot be written keeps nobody from serving, and
 // a new record has what is gone forgotten.
 func TestServedRecords(t *testing.T) {
