@@ -189,7 +189,7 @@ it goes on with the next one and the editor never notices.`,
 		return nil
 	}
 	root.AddCommand(a.mcpCommand(), a.serveCommand(), a.statusCommand(), a.logsCommand(),
-		a.peersCommand(), a.announceCommand(), a.executionsCommand(), a.guardCommand(), a.openCommand(), a.keyCommand(), a.trustCommand(), a.upstreamCommand(), a.envCommand(), a.hookCommand(), a.initCommand(), a.installCommand(), a.uninstallCommand(), a.demoCommand(), a.versionCommand())
+		a.peersCommand(), a.announceCommand(), a.executionsCommand(), a.guardCommand(), a.openCommand(), a.keyCommand(), a.trustCommand(), a.upstreamCommand(), a.envCommand(), a.hookCommand(), a.initCommand(), a.doctorCommand(), a.installCommand(), a.uninstallCommand(), a.demoCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		strict(c)
 	}

@@ -3,7 +3,10 @@ package hub
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
+
+	"majordomus/server/hub/config"
 )
 
 // maxName is how long a public name may be: clients allow 64 characters and put
@@ -34,4 +37,25 @@ func plainRune(r rune) rune {
 		return r
 	}
 	return '_'
+}
+
+// KeptTools are the names of a server's tools by what was kept of it, and the
+// public name of each that is another than it would be if it were not too long.
+// Keep is Config.Keep; false is nothing kept.
+func KeptTools(keep string, s config.Server) (names []string, cut map[string]string, ok bool) {
+	c, ok := store{keep}.load(s.Name, s.Key())
+	if !ok {
+		return nil, nil, false
+	}
+	cut = map[string]string{}
+	for _, e := range c[0] {
+		if s.Tools != nil && !slices.Contains(s.Tools, e.key) {
+			continue
+		}
+		names = append(names, e.key)
+		if len(s.Name)+len("__")+len(e.key) > maxName {
+			cut[e.key] = publicName(s.Name, e.key)
+		}
+	}
+	return names, cut, true
 }
