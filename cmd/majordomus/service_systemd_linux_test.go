@@ -374,7 +374,7 @@ func (s *sdService) rests(within time.Duration) {
 func (r *sdRig) clean() {
 	r.t.Helper()
 	filepath.WalkDir(filepath.Join(r.root, "home/alice"), func(path string, e fs.DirEntry, err error) error { // ignore error: told below
-		if err != nil || e.Name() == ".ai" {
+		if err != nil || e.Name() == ".ai" || strings.HasSuffix(path, "/majordomus/served") { // which checkouts there were is no service's
 			return filepath.SkipDir
 		}
 		if rel, _ := filepath.Rel(r.root, path); strings.HasPrefix(rel, "home/alice/.config") || strings.HasPrefix(rel, "home/alice/.local") && !e.IsDir() {
