@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"majordomus/lease"
-	"majordomus/lease/checkout"
 	"majordomus/lease/launch"
 )
 
@@ -43,13 +40,15 @@ nothing behind.`,
 
 // demo runs the steps; the first that fails ends it.
 func (a *app) demo(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp("", "majordomus-demo-")
+	begun := time.Now()
+	s, err := a.newScratch("majordomus-demo-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the demo: %w", err)
+		return err
 	}
-	d := &demo{app: a, dir: dir, begun: time.Now(), servers: map[string]int{}}
+	d := &demo{scratch: s, begun: begun}
 	defer func() { err = errors.Join(err, d.end()) }()
-	for _, step := range []func(context.Context) error{d.checkout, d.open, d.call, d.kill, d.take} {
+	d.say("made a git checkout in %s", d.dir)
+	for _, step := range []func(context.Context) error{d.open, d.call, d.kill, d.take} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -59,37 +58,13 @@ func (a *app) demo(ctx context.Context) (err error) {
 }
 
 type demo struct {
-	app     *app
-	dir     string
+	*scratch
 	begun   time.Time
-	place   place
 	editors []*editor
-	servers map[string]int // every server seen, its pid by its token
 }
 
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.app.out, "%6.2f s  %s\n", time.Since(d.begun).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// checkout makes an empty git work tree; what git needs to know one by is
-// written by hand, because the demo must run where git is not installed.
-func (d *demo) checkout(context.Context) error {
-	git := filepath.Join(d.dir, ".git")
-	for _, sub := range []string{"objects", "refs/heads"} {
-		if err := os.MkdirAll(filepath.Join(git, sub), 0o755); err != nil {
-			return fmt.Errorf("making a checkout: %w", err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(git, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644); err != nil {
-		return fmt.Errorf("making a checkout: %w", err)
-	}
-	c, err := checkout.Open(d.dir)
-	if err != nil {
-		return err
-	}
-	d.place, err = d.app.open(c, d.app.logger(), lease.Open)
-	d.say("made a git checkout in %s", d.dir)
-	return err
 }
 
 // open starts three editors at one instant; one server must come of it.
@@ -204,16 +179,6 @@ func (d *demo) take(ctx context.Context) error {
 	return nil
 }
 
-// serving is the lease as it stands, of a server with an address.
-func (d *demo) serving() (lease.Document, error) {
-	f := d.place.folder.Read()
-	if f.State != lease.Present || f.Document.URL == nil {
-		return lease.Document{}, errors.New("no server holds the lease")
-	}
-	d.servers[f.Document.Token] = f.Document.PID
-	return f.Document, nil
-}
-
 // running waits until the server has n calls in flight.
 func (d *demo) running(ctx context.Context, doc lease.Document, n int) error {
 	key, err := d.place.folder.ReadKey()
@@ -246,32 +211,13 @@ func (d *demo) each(do func(*editor) error) error {
 	return errors.Join(errs...)
 }
 
-// end closes the editors, stops every server seen, and removes the folder.
+// end closes the editors, and ends the rest with them.
 func (d *demo) end() error {
 	var errs []error
 	for _, e := range d.editors {
 		errs = append(errs, e.close())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if d.place.folder != nil {
-		if _, err := d.app.stop(ctx, d.place, true, 5*time.Second); err != nil {
-			errs = append(errs, err)
-		}
-		for token := range d.servers { // one that lost its lease ends by itself
-			if err := until(ctx, func() bool { held, _ := d.place.folder.AliveHeld(token); return !held }); err != nil {
-				errs = append(errs, fmt.Errorf("process %d has not ended: %w", d.servers[token], err))
-			}
-		}
-		if len(errs) > 0 && errors.Join(errs...) != nil {
-			fmt.Fprintln(d.app.err, lease.Tail(d.place.folder.LogPath(launch.LogName), 0))
-		}
-		d.place.close()
-	}
-	if err := os.RemoveAll(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.scratch.end())...)
 }
 
 // until asks again until it is so or ctx ends.
