@@ -24,6 +24,7 @@ import (
 	"majordomus/lease"
 	"majordomus/lease/checkout"
 	"majordomus/lease/launch"
+	"majordomus/server"
 	"majordomus/server/hub/config"
 )
 
@@ -100,6 +101,7 @@ type app struct {
 	environ []string
 	getenv  func(string) string
 	started lease.ExecutableIdentity
+	only    *server.Hosting // what is hosted whatever the checkout says; for the benchmark
 
 	root   string // --root
 	format string // --format
@@ -189,7 +191,7 @@ it goes on with the next one and the editor never notices.`,
 		return nil
 	}
 	root.AddCommand(a.mcpCommand(), a.serveCommand(), a.statusCommand(), a.logsCommand(),
-		a.peersCommand(), a.announceCommand(), a.executionsCommand(), a.guardCommand(), a.openCommand(), a.keyCommand(), a.trustCommand(), a.upstreamCommand(), a.envCommand(), a.hookCommand(), a.initCommand(), a.doctorCommand(), a.installCommand(), a.uninstallCommand(), a.demoCommand(), a.versionCommand())
+		a.peersCommand(), a.announceCommand(), a.executionsCommand(), a.guardCommand(), a.openCommand(), a.keyCommand(), a.trustCommand(), a.upstreamCommand(), a.envCommand(), a.hookCommand(), a.initCommand(), a.doctorCommand(), a.installCommand(), a.uninstallCommand(), a.demoCommand(), a.benchCommand(), a.benchPartCommand(), a.versionCommand())
 	for _, c := range root.Commands() {
 		strict(c)
 	}

@@ -3,60 +3,24 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"os"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"majordomus/cmd/majordomus/bench"
 )
 
-const smallCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"majordomus_wait","arguments":{"seconds":0,"note":"a"}}}`
-
-// straight is a client of /mcp on one kept connection, written to spend as
-// little as there can be.
-type straight struct {
-	conn net.Conn
-	r    *bufio.Reader
-	head string
-}
-
-func newStraight(b *testing.B, url, key string) *straight {
+func newStraight(b *testing.B, url, key string) *bench.Straight {
 	b.Helper()
-	host := strings.TrimPrefix(url, "http://")
-	conn, err := net.Dial("tcp", host)
+	s, err := bench.NewStraight(url, key)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { conn.Close() })
-	s := &straight{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
-	s.head = "POST /mcp HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + key + "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-	resp := s.ask(b, strings.TrimSpace(hello))
-	s.head += "Mcp-Session-Id: " + resp.Header.Get("Mcp-Session-Id") + "\r\nMcp-Protocol-Version: 2025-11-25\r\n"
+	b.Cleanup(func() { s.Close() })
 	return s
-}
-
-func (s *straight) ask(b *testing.B, message string) *http.Response {
-	if _, err := fmt.Fprintf(s.conn, "%sContent-Length: %d\r\n\r\n%s", s.head, len(message), message); err != nil {
-		b.Fatal(err)
-	}
-	resp, err := http.ReadResponse(s.r, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode/100 != 2 {
-		b.Fatalf("%s %v", resp.Status, err)
-	}
-	return resp
 }
 
 func credentials(b *testing.B, majordomus, dir string) (url, key string) {
@@ -71,18 +35,20 @@ func BenchmarkBridge(b *testing.B) {
 	dir := benchCheckout(b, majordomus)
 	url, key := credentials(b, majordomus, dir)
 	ours := talk(b, dir, majordomus, "mcp")
-	defer ours.end()
-	ours.ask(b, hello)
+	defer ours.End()
+	ours.ask(b, bench.Initialize)
 	b.Run("one", func(b *testing.B) {
 		direct := newStraight(b, url, key)
 		through := func() float64 {
 			began := time.Now()
-			ours.ask(b, smallCall+"\n")
+			ours.ask(b, smallCall())
 			return float64(time.Since(began))
 		}
 		past := func() float64 {
 			began := time.Now()
-			direct.ask(b, smallCall)
+			if err := direct.Ask(smallCall()); err != nil {
+				b.Fatal(err)
+			}
 			return float64(time.Since(began))
 		}
 		for range 200 { // both warm
@@ -94,44 +60,27 @@ func BenchmarkBridge(b *testing.B) {
 			x = append(x, through())
 			y = append(y, past())
 		}
-		b.ReportMetric(median(x)/median(y), "x-straight")
+		b.ReportMetric(bench.Median(x)/bench.Median(y), "x-straight")
 	})
 	b.Run("sixteen", func(b *testing.B) {
 		const width, each = 16, 50
-		var direct []*straight
+		var direct []*bench.Straight
 		for range width {
 			direct = append(direct, newStraight(b, url, key))
 		}
 		// through keeps sixteen calls in flight on the one stream.
 		through := func() {
-			line := []byte(smallCall)
-			say := func(id int) {
-				if _, err := ours.in.Write(append(bytes.Replace(line, []byte(`"id":7`), strconv.AppendInt([]byte(`"id":`), int64(id), 10), 1), '\n')); err != nil {
-					b.Fatal(err)
-				}
-			}
-			for id := range width {
-				say(id)
-			}
-			for next := width; next < width*each+width; next++ {
-				if _, err := ours.out.ReadSlice('\n'); err != nil {
-					b.Fatal(err)
-				}
-				if next < width*each {
-					say(next)
-				}
+			if err := ours.Flight(smallCall(), width, width*each); err != nil {
+				b.Fatal(err)
 			}
 		}
 		past := func() {
-			var wg sync.WaitGroup
-			for _, d := range direct {
-				wg.Go(func() {
-					for range each {
-						d.ask(b, smallCall)
-					}
-				})
+			err := together(width, func(i int) error {
+				return times(each, func() error { return direct[i].Ask(smallCall()) })
+			})
+			if err != nil {
+				b.Fatal(err)
 			}
-			wg.Wait()
 		}
 		through()
 		past()
@@ -144,7 +93,7 @@ func BenchmarkBridge(b *testing.B) {
 			through()
 			ratios = append(ratios, float64(floor)/float64(time.Since(began)))
 		}
-		b.ReportMetric(median(ratios), "x-straight-throughput")
+		b.ReportMetric(bench.Median(ratios), "x-straight-throughput")
 	})
 }
 
@@ -154,33 +103,15 @@ func BenchmarkBridge(b *testing.B) {
 // that takes.
 func BenchmarkLarge(b *testing.B) {
 	const size = 16 << 20
-	giver, mover := buildFor(b, "./testdata/bench/giver"), buildFor(b, "./testdata/bench/mover")
-	pair := func(program string) (server, client *talker) {
-		server = talk(b, b.TempDir(), program, "serve", fmt.Sprint(size))
-		addr, err := server.out.ReadString('\n')
+	program := buildFor(b, ".")
+	server, ours := joined(b, program, "take", "give", fmt.Sprint(size))
+	_, floor := joined(b, program, "join", "serve", fmt.Sprint(size))
+	ours.ask(b, bench.Initialize)
+	time1 := func(t talker) float64 {
+		began := time.Now()
+		n, err := t.Size(smallCall())
 		if err != nil {
 			b.Fatal(err)
-		}
-		return server, talk(b, b.TempDir(), program, "join", strings.TrimSpace(addr))
-	}
-	server, ours := pair(giver)
-	floorServer, floor := pair(mover)
-	for _, t := range []*talker{ours, floor, server, floorServer} {
-		defer t.end()
-	}
-	time1 := func(t *talker) float64 {
-		began := time.Now()
-		if _, err := io.WriteString(t.in, smallCall+"\n"); err != nil {
-			b.Fatal(err)
-		}
-		n := 0
-		for {
-			part, err := t.out.ReadSlice('\n')
-			if n += len(part); err == nil {
-				break
-			} else if err != bufio.ErrBufferFull {
-				b.Fatal(err)
-			}
 		}
 		if n < size {
 			b.Fatalf("%d bytes came", n)
@@ -194,32 +125,22 @@ func BenchmarkLarge(b *testing.B) {
 		z := time1(floor)
 		ratios = append(ratios, time1(ours)/z)
 	}
-	b.ReportMetric(median(ratios), "x-byte-mover")
+	b.ReportMetric(bench.Median(ratios), "x-byte-mover")
 	if runtime.GOOS == "linux" {
-		b.ReportMetric(peak(b, ours.cmd.Process.Pid)/size, "x-message-peak-bridge")
+		b.ReportMetric(peak(b, ours.PID())/size, "x-message-peak-bridge")
 		// The answer itself is kept by the giver and counts once.
-		b.ReportMetric(peak(b, server.cmd.Process.Pid)/size-1, "x-message-peak-server")
+		b.ReportMetric(peak(b, server.PID())/size-1, "x-message-peak-server")
 	}
 }
 
 // peak is the most resident memory that a process had, in bytes.
 func peak(b *testing.B, pid int) float64 {
 	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	n, err := bench.Peak(pid)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
-			kb, err := strconv.ParseFloat(f[1], 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			return kb * 1024
-		}
-	}
-	b.Fatal("no VmHWM")
-	return 0
+	return n
 }
 
 // BenchmarkRecovery reports how long a client waits for the answer to a call
@@ -229,27 +150,26 @@ func BenchmarkRecovery(b *testing.B) {
 	majordomus := buildFor(b, ".")
 	dir, cold := benchCheckout(b, majordomus), benchCheckout(b, majordomus)
 	ours := talk(b, dir, majordomus, "mcp")
-	defer ours.end()
-	ours.ask(b, hello)
+	defer ours.End()
+	ours.ask(b, bench.Initialize)
 	var starts, recoveries []float64
 	for b.Loop() {
 		began := time.Now()
 		t := talk(b, cold, majordomus, "mcp")
-		t.ask(b, hello)
+		t.ask(b, bench.Initialize)
 		starts = append(starts, float64(time.Since(began)))
-		t.end()
+		t.End()
 		stopServer(b, majordomus, cold)
 
 		if err := syscall.Kill(serverPID(b, dir), syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
 		began = time.Now()
-		if a := ours.ask(b, smallCall+"\n"); !bytes.Contains(a, []byte(`"result"`)) {
+		if a := ours.ask(b, smallCall()); !bytes.Contains(a, []byte(`"result"`)) {
 			b.Fatalf("after a kill: %s", a)
 		}
 		recoveries = append(recoveries, float64(time.Since(began)))
 	}
-	slices.Sort(recoveries)
-	b.ReportMetric(recoveries[len(recoveries)*95/100]/median(starts), "x-cold-start-p95")
-	b.ReportMetric(median(recoveries)/median(starts), "x-cold-start-p50")
+	b.ReportMetric(bench.Quantile(recoveries, 95)/bench.Median(starts), "x-cold-start-p95")
+	b.ReportMetric(bench.Median(recoveries)/bench.Median(starts), "x-cold-start-p50")
 }

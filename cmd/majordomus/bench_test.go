@@ -3,27 +3,24 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"fmt"
+	"context"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"majordomus/cmd/majordomus/bench"
 )
 
 // The benchmarks take their ratios in pairs within one run, because the speed
 // of the machine changes between runs and within them. Their figure is the
 // median of the pairs' ratios; the floors are programs in testdata/bench.
-
-const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}` + "\n"
 
 func buildFor(b *testing.B, pkg string) string {
 	b.Helper()
@@ -64,49 +61,43 @@ func stopServer(b *testing.B, majordomus, dir string) {
 }
 
 // talker is a process with lines in and out.
-type talker struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
+type talker struct{ *bench.Talker }
 
-func talk(b *testing.B, dir, program string, args ...string) *talker {
+func talk(b *testing.B, dir, program string, args ...string) talker {
 	b.Helper()
-	cmd := exec.Command(program, args...)
-	cmd.Dir = dir
-	in, err := cmd.StdinPipe()
+	t, err := bench.Talk(context.Background(), dir, os.Environ(), append([]string{program}, args...)...)
 	if err != nil {
 		b.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	return &talker{cmd, in, bufio.NewReaderSize(out, 64<<10)}
+	return talker{t}
 }
 
-func (t *talker) ask(b *testing.B, line string) []byte {
-	if _, err := io.WriteString(t.in, line); err != nil {
-		b.Fatal(err)
-	}
-	answer, err := t.out.ReadSlice('\n')
+func (t talker) ask(b *testing.B, line string) []byte {
+	answer, err := t.Ask(line)
 	if err != nil {
-		b.Fatalf("reading the answer: %v", err)
+		b.Fatal(err)
 	}
 	return answer
 }
 
-func (t *talker) end() {
-	t.in.Close()
-	t.cmd.Wait() // ignore error: it did its work
+// answer is ask where something else may come first.
+func (t talker) answer(b *testing.B, line string) []byte {
+	answer, err := t.Answer(line)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer
 }
 
-func median(x []float64) float64 {
-	slices.Sort(x)
-	return x[len(x)/2]
+// joined is a part of the benchmark that prints its address, and one that has
+// joined it.
+func joined(b *testing.B, program, join string, words ...string) (server, client talker) {
+	b.Helper()
+	server = talk(b, b.TempDir(), program, append([]string{benchPart}, words...)...)
+	b.Cleanup(server.End)
+	client = talk(b, b.TempDir(), program, benchPart, join, strings.TrimSpace(string(server.ask(b, ""))))
+	b.Cleanup(client.End)
+	return server, client
 }
 
 // BenchmarkStart reports how long an editor waits for the answer to its
@@ -117,11 +108,11 @@ func BenchmarkStart(b *testing.B) {
 	start := func(dir string) time.Duration {
 		began := time.Now()
 		t := talk(b, dir, majordomus, "mcp")
-		if a := t.ask(b, hello); !bytes.Contains(a, []byte(`"result"`)) {
+		if a := t.ask(b, bench.Initialize); !bytes.Contains(a, []byte(`"result"`)) {
 			b.Fatalf("initialize: %s", a)
 		}
 		took := time.Since(began)
-		t.end()
+		t.End()
 		return took
 	}
 	nothing := func() time.Duration {
@@ -147,7 +138,7 @@ func BenchmarkStart(b *testing.B) {
 					b.StartTimer()
 				}
 			}
-			b.ReportMetric(median(ratios), "x-empty-program")
+			b.ReportMetric(bench.Median(ratios), "x-empty-program")
 		})
 	}
 	run("cold", true)
@@ -158,32 +149,25 @@ func BenchmarkStart(b *testing.B) {
 // server, in calls through a byte mover of the same hops: a call of a tool, and
 // a request that mcp-go has little to do for, which is what the way itself costs.
 func BenchmarkCall(b *testing.B) {
-	majordomus, mover := buildFor(b, "."), buildFor(b, "./testdata/bench/mover")
+	majordomus := buildFor(b, ".")
 	for name, line := range map[string]string{
-		"tool": smallCall + "\n",
-		"ping": `{"jsonrpc":"2.0","id":7,"method":"ping"}` + "\n",
+		"tool": smallCall(),
+		"ping": bench.Ping,
 	} {
-		b.Run(name, func(b *testing.B) { benchCall(b, majordomus, mover, line) })
+		b.Run(name, func(b *testing.B) { benchCall(b, majordomus, line) })
 	}
 }
 
-func benchCall(b *testing.B, majordomus, mover, line string) {
+func benchCall(b *testing.B, majordomus, line string) {
 	dir := benchCheckout(b, majordomus)
 	ours := talk(b, dir, majordomus, "mcp")
-	defer ours.end()
-	ours.ask(b, hello)
-	io.WriteString(ours.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	defer ours.End()
+	ours.ask(b, bench.Initialize)
+	io.WriteString(ours.In, bench.Initialized)
 
-	serve := talk(b, dir, mover, "serve")
-	defer serve.end()
-	addr, err := serve.out.ReadString('\n')
-	if err != nil {
-		b.Fatal(err)
-	}
-	floor := talk(b, dir, mover, "join", strings.TrimSpace(addr))
-	defer floor.end()
+	_, floor := joined(b, majordomus, "join", "serve")
 
-	time1 := func(t *talker) float64 {
+	time1 := func(t talker) float64 {
 		began := time.Now()
 		t.ask(b, line)
 		return float64(time.Since(began))
@@ -197,8 +181,8 @@ func benchCall(b *testing.B, majordomus, mover, line string) {
 		a = append(a, time1(ours))
 		z = append(z, time1(floor))
 	}
-	b.ReportMetric(median(a)/median(z), "x-byte-mover")
-	b.ReportMetric(median(a)/1e3, "µs-p50")
+	b.ReportMetric(bench.Median(a)/bench.Median(z), "x-byte-mover")
+	b.ReportMetric(bench.Median(a)/1e3, "µs-p50")
 }
 
 // BenchmarkMemory reports the proportional memory of a bridge at rest, and of
@@ -211,19 +195,19 @@ func BenchmarkMemory(b *testing.B) {
 	var one, all float64
 	for b.Loop() {
 		dir := benchCheckout(b, majordomus)
-		var bridges []*talker
+		var bridges []talker
 		for range 8 {
 			t := talk(b, dir, majordomus, "mcp")
-			t.ask(b, hello)
+			t.ask(b, bench.Initialize)
 			bridges = append(bridges, t)
 		}
 		one, all = 0, pss(b, serverPID(b, dir))
 		for _, t := range bridges {
-			p := pss(b, t.cmd.Process.Pid)
+			p := pss(b, t.PID())
 			one, all = max(one, p), all+p
 		}
 		for _, t := range bridges {
-			t.end()
+			t.End()
 		}
 	}
 	b.ReportMetric(one, "MiB-bridge")
@@ -247,21 +231,11 @@ func serverPID(b *testing.B, dir string) int {
 // pss is the proportional memory of a process in MiB.
 func pss(b *testing.B, pid int) float64 {
 	b.Helper()
-	roll, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	n, err := bench.Proportional(pid)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for line := range strings.Lines(string(roll)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
-			kb, err := strconv.ParseFloat(f[1], 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			return kb / 1024
-		}
-	}
-	b.Fatal("smaps_rollup has no Pss")
-	return 0
+	return n / (1 << 20)
 }
 
 // BenchmarkSessions reports what 1,000 idle HTTP sessions and 1,000 links add
@@ -278,40 +252,24 @@ func BenchmarkSessions(b *testing.B) {
 		pid := serverPID(b, dir)
 		before := pss(b, pid)
 
-		var sessions []string
-		client := &http.Client{}
-		for range 1000 {
-			req, _ := http.NewRequest("POST", url+"/mcp", strings.NewReader(hello))
-			req.Header.Set("Authorization", "Bearer "+key)
-			req.Header.Set("Content-Type", "application/json")
-			resp, err := client.Do(req)
+		straight := newStraight(b, url, key)
+		leave := []func() error{straight.Session()}
+		for i := range 1000 {
+			if err := straight.Open(); err != nil {
+				b.Fatal(err)
+			}
+			leave = append(leave, straight.Session())
+			link, err := bench.DialLink(url, key, i)
 			if err != nil {
 				b.Fatal(err)
 			}
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			if resp.StatusCode != 200 {
-				b.Fatalf("initialize: %s", resp.Status)
-			}
-			sessions = append(sessions, resp.Header.Get("Mcp-Session-Id"))
-		}
-		var links []io.Closer
-		for i := range 1000 {
-			links = append(links, dialLink(b, url, key, i))
+			leave = append(leave, link.Close)
 		}
 		added = pss(b, pid) - before
-		for _, l := range links {
-			l.Close()
-		}
-		for _, id := range sessions {
-			req, _ := http.NewRequest("DELETE", url+"/mcp", nil)
-			req.Header.Set("Authorization", "Bearer "+key)
-			req.Header.Set("Mcp-Session-Id", id)
-			resp, err := client.Do(req)
-			if err != nil {
+		for _, l := range leave {
+			if err := l(); err != nil {
 				b.Fatal(err)
 			}
-			resp.Body.Close()
 		}
 		// The server frees memory some time after the last has gone: the
 		// least of what is seen is what is left.

@@ -3,14 +3,13 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
 	"time"
+
+	"majordomus/cmd/majordomus/bench"
 )
 
 // BenchmarkEnv reports how long a prompt waits when a shell enters a checkout
@@ -47,7 +46,7 @@ func BenchmarkEnv(b *testing.B) {
 				floor := time1(dir, empty)
 				ratios = append(ratios, time1(dir, majordomus, words...)/floor)
 			}
-			b.ReportMetric(median(ratios), "x-empty-program")
+			b.ReportMetric(bench.Median(ratios), "x-empty-program")
 		})
 	}
 	b.Run("cold", func(b *testing.B) {
@@ -61,35 +60,11 @@ func BenchmarkEnv(b *testing.B) {
 			ratios = append(ratios, time1(dir, majordomus, enter...)/warm)
 			b.StopTimer()
 			run(b, majordomus, "serve", "ensure", "--root", dir)
-			alone(b, dir)
+			if err := bench.Alone(b.Context(), dir, serverPID(b, dir)); err != nil {
+				b.Fatal(err)
+			}
 			b.StartTimer()
 		}
-		b.ReportMetric(median(ratios), "x-warm")
+		b.ReportMetric(bench.Median(ratios), "x-warm")
 	})
-}
-
-// alone waits until only the server is left of what was started in dir: what
-// looks for one in the background must not find none after its end.
-func alone(b *testing.B, dir string) {
-	b.Helper()
-	if runtime.GOOS != "linux" {
-		time.Sleep(200 * time.Millisecond) // nothing tells
-		return
-	}
-	pid := strconv.Itoa(serverPID(b, dir))
-	err := accUntil(10*time.Second, func() error {
-		links, err := filepath.Glob("/proc/[0-9]*/cwd")
-		if err != nil {
-			return err
-		}
-		for _, l := range links {
-			if to, err := os.Readlink(l); err == nil && to == dir && filepath.Base(filepath.Dir(l)) != pid {
-				return errors.New(l)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
 }

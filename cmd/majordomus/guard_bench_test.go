@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"majordomus/cmd/majordomus/bench"
 )
 
 // BenchmarkGuard reports how long a commit waits for the guard, in runs of the
@@ -31,7 +33,7 @@ func BenchmarkGuard(b *testing.B) {
 		for b.Loop() {
 			ratios = append(ratios, time1(dir, "guard")/time1(dir, "version"))
 		}
-		b.ReportMetric(median(ratios), "x-version")
+		b.ReportMetric(bench.Median(ratios), "x-version")
 	}
 	b.Run("no-server", func(b *testing.B) { measure(b, benchCheckout(b, majordomus)) })
 	for name, scope := range map[string]string{"no-claim": "", "claim": `"src"`} {
@@ -47,9 +49,9 @@ func BenchmarkGuard(b *testing.B) {
 				b.Fatalf("git add: %v: %s", err, msg)
 			}
 			editor := talk(b, dir, majordomus, "mcp")
-			defer editor.end()
-			editor.ask(b, hello)
-			io.WriteString(editor.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+			defer editor.End()
+			editor.ask(b, bench.Initialize)
+			io.WriteString(editor.In, bench.Initialized)
 			if a := editor.ask(b, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"intent":"x","scope":[`+scope+`]}}}`+"\n"); !bytes.Contains(a, []byte(`"peer"`)) {
 				b.Fatalf("announcing: %s", a)
 			}

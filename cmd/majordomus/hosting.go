@@ -18,6 +18,9 @@ func (a *app) hosts(c *checkout.Checkout) *server.Hosting {
 	if c == nil {
 		return nil
 	}
+	if a.only != nil {
+		return a.only
+	}
 	return &server.Hosting{
 		Entries: func() (*config.File, error) { return a.entries(c) },
 		Resolve: func(s config.Server) (config.Server, []string, error) { return a.resolve(c, s) },

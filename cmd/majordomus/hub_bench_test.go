@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"majordomus/bridge/frame"
+	"majordomus/cmd/majordomus/bench"
 )
 
 // benchHosting is a checkout whose servers file is trusted by an account that
@@ -69,12 +69,12 @@ func (h *benchHosting) hosts(servers map[string]hubServer) {
 }
 
 // editor is one that has shaken hands and sees the tool.
-func (h *benchHosting) editor(tool string) *talker {
+func (h *benchHosting) editor(tool string) talker {
 	h.b.Helper()
 	t := talk(h.b, h.dir, h.program, "mcp")
-	t.ask(h.b, hello)
-	io.WriteString(t.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-	for end := time.Now().Add(time.Minute); !bytes.Contains(t.answer(h.b, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`+"\n"), []byte(`"`+tool+`"`)); {
+	t.ask(h.b, bench.Initialize)
+	io.WriteString(t.In, bench.Initialized)
+	for end := time.Now().Add(time.Minute); !bytes.Contains(t.answer(h.b, bench.ListTools), []byte(`"`+tool+`"`)); {
 		if time.Now().After(end) {
 			h.b.Fatalf("%s is not listed", tool)
 		}
@@ -83,61 +83,32 @@ func (h *benchHosting) editor(tool string) *talker {
 	return t
 }
 
-// answer is ask where something else may come first. The id is 7.
-func (t *talker) answer(b *testing.B, line string) []byte {
-	if _, err := io.WriteString(t.in, line); err != nil {
-		b.Fatal(err)
-	}
-	for {
-		// Lists are longer than the buffer.
-		answer, err := t.out.ReadBytes('\n')
-		if err != nil {
-			b.Fatalf("reading the answer: %v", err)
-		}
-		if bytes.HasPrefix(answer, []byte(`{"method"`)) || bytes.HasPrefix(answer, []byte(`{"jsonrpc":"2.0","method"`)) {
-			continue
-		}
-		if m, err := frame.Parse(bytes.TrimSpace(answer)); err != nil || string(m.ID) != "7" || m.Result == nil {
-			b.Fatalf("answered %.300s", answer)
-		}
-		return answer
-	}
-}
-
 // direct is the same upstream without anything between.
-func direct(b *testing.B, dir, command string, args ...string) *talker {
+func direct(b *testing.B, dir, command string, args ...string) talker {
 	b.Helper()
 	t := talk(b, dir, command, args...)
-	t.ask(b, hello)
-	io.WriteString(t.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	t.ask(b, bench.Initialize)
+	io.WriteString(t.In, bench.Initialized)
 	return t
 }
 
 // movers are as many byte movers over the hops of a hosted call.
-func movers(b *testing.B, dir string, n int) (list []*talker) {
+func movers(b *testing.B, dir string, n int) (list []talker) {
 	b.Helper()
-	mover := buildFor(b, "./testdata/bench/mover")
-	pass := talk(b, dir, mover, "pass")
-	b.Cleanup(pass.end)
-	addr, err := pass.out.ReadString('\n')
+	program, err := accProgram()
 	if err != nil {
 		b.Fatal(err)
 	}
+	pass := talk(b, dir, program, benchPart, "pass")
+	b.Cleanup(pass.End)
+	addr := strings.TrimSpace(string(pass.ask(b, "")))
 	for range n {
-		t := talk(b, dir, mover, "join", strings.TrimSpace(addr))
-		b.Cleanup(t.end)
+		t := talk(b, dir, program, benchPart, "join", addr)
+		b.Cleanup(t.End)
 		list = append(list, t)
 	}
 	return list
 }
-
-func toolCall(name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":%q,"arguments":%s}}`+"\n", name, arguments)
-}
-
-// moved is what a mover carries, which comes back as it is: as long as a call and
-// its answer are, and read as an answer.
-const moved = `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"a line of the length of a call and its answer"}]}}` + "\n"
 
 // BenchmarkHostedCall reports what one small call costs from editor through
 // bridge, server and hosted server and back: in times of a byte mover of the
@@ -151,10 +122,10 @@ func BenchmarkHostedCall(b *testing.B) {
 			h := newBenchHosting(b, map[string]hubServer{"up": {}})
 			const arguments = `{"note":"a"}`
 			ours, past := h.editor("up__"+tool), direct(b, h.dir, h.upstream)
-			defer ours.end()
-			defer past.end()
+			defer ours.End()
+			defer past.End()
 			floor := movers(b, h.dir, 1)[0]
-			benchHosted(b, timed{ours, toolCall("up__"+tool, arguments)}, timed{past, toolCall(tool, arguments)}, &timed{floor, moved})
+			benchHosted(b, timed{ours, bench.Call("up__"+tool, arguments)}, timed{past, bench.Call(tool, arguments)}, &timed{floor, bench.Moved})
 		})
 	}
 	b.Run("everything", func(b *testing.B) {
@@ -164,9 +135,9 @@ func BenchmarkHostedCall(b *testing.B) {
 		}
 		h := newBenchHosting(b, map[string]hubServer{"everything": {Command: node, Args: []string{script, "stdio"}}})
 		ours, past := h.editor("everything__echo"), direct(b, h.dir, node, script, "stdio")
-		defer ours.end()
-		defer past.end()
-		benchHosted(b, timed{ours, toolCall("everything__echo", `{"message":"a"}`)}, timed{past, toolCall("echo", `{"message":"a"}`)}, nil)
+		defer ours.End()
+		defer past.End()
+		benchHosted(b, timed{ours, bench.Call("everything__echo", `{"message":"a"}`)}, timed{past, bench.Call("echo", `{"message":"a"}`)}, nil)
 	})
 }
 
@@ -189,7 +160,7 @@ func benchNode() (node, script string, err error) {
 }
 
 type timed struct {
-	t    *talker
+	t    talker
 	line string
 }
 
@@ -216,10 +187,10 @@ func benchHosted(b *testing.B, ours, past timed, floor *timed) {
 		}
 	}
 	if floor != nil {
-		b.ReportMetric(median(a)/median(z), "x-byte-mover")
+		b.ReportMetric(bench.Median(a)/bench.Median(z), "x-byte-mover")
 	}
-	b.ReportMetric(median(a)/median(y), "x-straight")
-	b.ReportMetric(median(a)/1e3, "µs-p50")
+	b.ReportMetric(bench.Median(a)/bench.Median(y), "x-straight")
+	b.ReportMetric(bench.Median(a)/1e3, "µs-p50")
 }
 
 // BenchmarkHostedEight reports what eight editors with one hosted server cost:
@@ -234,12 +205,12 @@ func BenchmarkHostedEight(b *testing.B) {
 		var ours []timed
 		for range editors {
 			t := h.editor(tool)
-			defer t.end()
-			ours = append(ours, timed{t, toolCall(tool, arguments)})
+			defer t.End()
+			ours = append(ours, timed{t, bench.Call(tool, arguments)})
 		}
 		var floor []timed
 		for _, t := range movers(b, h.dir, editors) {
-			floor = append(floor, timed{t, moved})
+			floor = append(floor, timed{t, bench.Moved})
 		}
 		together := func(all []timed) float64 {
 			began := time.Now()
@@ -270,7 +241,7 @@ func BenchmarkHostedEight(b *testing.B) {
 			}
 			all := pss(b, serverPID(b, h.dir))
 			for _, x := range ours {
-				all += pss(b, x.t.cmd.Process.Pid)
+				all += pss(b, x.t.PID())
 			}
 			return all
 		}
@@ -282,8 +253,8 @@ func BenchmarkHostedEight(b *testing.B) {
 			floors = append(floors, together(floor)/one)
 		}
 		last := memory()
-		b.ReportMetric(median(ratios), "x-straight-throughput")
-		b.ReportMetric(median(floors), "x-straight-byte-movers")
+		b.ReportMetric(bench.Median(ratios), "x-straight-throughput")
+		b.ReportMetric(bench.Median(floors), "x-straight-byte-movers")
 		if last > 0 {
 			b.ReportMetric(first, "MiB-after-200-calls-each")
 			b.ReportMetric(last, "MiB-after-all-calls")
@@ -293,8 +264,8 @@ func BenchmarkHostedEight(b *testing.B) {
 		b.Run(tool, func(b *testing.B) {
 			h := newBenchHosting(b, map[string]hubServer{"up": {}})
 			past := direct(b, h.dir, h.upstream)
-			defer past.end()
-			eight(b, h, "up__"+tool, `{"note":"a"}`, timed{past, toolCall(tool, `{"note":"a"}`)})
+			defer past.End()
+			eight(b, h, "up__"+tool, `{"note":"a"}`, timed{past, bench.Call(tool, `{"note":"a"}`)})
 		})
 	}
 	b.Run("everything", func(b *testing.B) {
@@ -304,8 +275,8 @@ func BenchmarkHostedEight(b *testing.B) {
 		}
 		h := newBenchHosting(b, map[string]hubServer{"everything": {Command: node, Args: []string{script, "stdio"}}})
 		past := direct(b, h.dir, node, script, "stdio")
-		defer past.end()
-		eight(b, h, "everything__echo", `{"message":"a"}`, timed{past, toolCall("echo", `{"message":"a"}`)})
+		defer past.End()
+		eight(b, h, "everything__echo", `{"message":"a"}`, timed{past, bench.Call("echo", `{"message":"a"}`)})
 	})
 }
 
@@ -343,10 +314,10 @@ func BenchmarkHostedStart(b *testing.B) {
 			b.StartTimer()
 			began := time.Now()
 			t := talk(b, h.dir, h.program, "mcp")
-			t.ask(b, hello)
+			t.ask(b, bench.Initialize)
 			took := float64(time.Since(began))
 			b.StopTimer()
-			t.end()
+			t.End()
 			stopServer(b, h.program, h.dir)
 			b.StartTimer()
 			return took
@@ -358,39 +329,39 @@ func BenchmarkHostedStart(b *testing.B) {
 			floor := start(without)
 			ratios = append(ratios, start(with)/floor)
 		}
-		b.ReportMetric(median(ratios), "x-none")
+		b.ReportMetric(bench.Median(ratios), "x-none")
 	})
 	b.Run("list", func(b *testing.B) {
 		servers, slow := eightUpstreams(b)
 		with, without := newBenchHosting(b, servers), newBenchHosting(b, nil)
 		// list is the time that an editor's first list takes, once it has shaken
 		// hands.
-		list := func(h *benchHosting) (float64, *talker) {
+		list := func(h *benchHosting) (float64, talker) {
 			t := talk(b, h.dir, h.program, "mcp")
-			t.ask(b, hello)
+			t.ask(b, bench.Initialize)
 			began := time.Now()
-			io.WriteString(t.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-			answer := t.answer(b, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`+"\n")
+			io.WriteString(t.In, bench.Initialized)
+			answer := t.answer(b, bench.ListTools)
 			took := float64(time.Since(began))
 			if n := bytes.Count(answer, []byte("__read")); h == with && n != len(servers) {
 				b.Fatalf("%d of %d hosted servers are listed", n, len(servers))
 			}
 			return took, t
 		}
-		up := func(h *benchHosting, t *talker) {
+		up := func(h *benchHosting, t talker) {
 			for name := range servers {
 				if h == with && (name != "up0" || !exists(slow)) {
-					t.answer(b, toolCall(name+"__read", `{}`))
+					t.answer(b, bench.Call(name+"__read", `{}`))
 				}
 			}
 		}
 		// The first start ever: what is offered is kept.
 		t := with.editor("up0__read")
 		for name := range servers {
-			with.editor(name + "__read").end()
+			with.editor(name + "__read").End()
 		}
 		up(with, t)
-		t.end()
+		t.End()
 		if err := os.WriteFile(slow, []byte("60s"), 0o600); err != nil {
 			b.Fatal(err)
 		}
@@ -401,8 +372,8 @@ func BenchmarkHostedStart(b *testing.B) {
 			first, one := list(h)
 			up(h, one)
 			second, two := list(h)
-			one.end()
-			two.end()
+			one.End()
+			two.End()
 			return first / second
 		}
 		var ratios, control []float64
@@ -410,8 +381,8 @@ func BenchmarkHostedStart(b *testing.B) {
 			control = append(control, pair(without))
 			ratios = append(ratios, pair(with))
 		}
-		b.ReportMetric(median(ratios), "x-up")
-		b.ReportMetric(median(control), "x-second-without")
+		b.ReportMetric(bench.Median(ratios), "x-up")
+		b.ReportMetric(bench.Median(control), "x-second-without")
 	})
 }
 

@@ -13,10 +13,14 @@ import (
 	"majordomus/server/board"
 )
 
-// boardGolden compares what people see with the golden file.
 func boardGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", "board", name)
+	golden(t, filepath.Join("testdata", "board", name), got)
+}
+
+// golden compares what people see with the golden file.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -30,7 +34,7 @@ func boardGolden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s: said\n%s\nwant\n%s", name, got, want)
+		t.Errorf("%s: said\n%s\nwant\n%s", path, got, want)
 	}
 }
 

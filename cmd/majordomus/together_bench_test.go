@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"majordomus/cmd/majordomus/bench"
 )
 
 // benchTrees is a repository with so many work trees, of which some serve; one
 // editor is in the first. Dead ones have the lease of a server that was killed.
-func benchTrees(b *testing.B, program string, trees, serve int, dead bool) *talker {
+func benchTrees(b *testing.B, program string, trees, serve int, dead bool) talker {
 	b.Helper()
 	dir := b.TempDir()
 	main := filepath.Join(dir, "main")
@@ -39,12 +41,12 @@ func benchTrees(b *testing.B, program string, trees, serve int, dead bool) *talk
 		roots = append(roots, root)
 	}
 	const announce = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"majordomus_announce","arguments":{"intent":"work","scope":["src/%d"]}}}` + "\n"
-	var first *talker
+	var first talker
 	for i, root := range roots[:serve] {
 		t := talk(b, root, program, "mcp")
 		b.Cleanup(func() { stopServer(b, program, root) })
-		b.Cleanup(t.end)
-		t.ask(b, hello)
+		b.Cleanup(t.End)
+		t.ask(b, bench.Initialize)
 		t.answer(b, fmt.Sprintf(announce, i))
 		if i == 0 {
 			first = t
@@ -96,8 +98,8 @@ func BenchmarkTrees(b *testing.B) {
 		}
 		b.Run(name, func(b *testing.B) {
 			few, many := benchTrees(b, program, 7, 7, false), benchTrees(b, program, 100, 7, dead)
-			line := toolCall("majordomus_peers", "{}")
-			for i, t := range []*talker{few, many} {
+			line := bench.Call("majordomus_peers", "{}")
+			for i, t := range []talker{few, many} {
 				trees := []int{7, 100}[i]
 				answer := string(t.answer(b, line))
 				if n := strings.Count(answer, `"state":"served"`); n != 7 || strings.Count(answer, `"checkout_id"`) != trees+7 || !strings.Contains(answer, `"complete":true`) {
@@ -114,8 +116,8 @@ func BenchmarkTrees(b *testing.B) {
 				all = append(all, timed{many, line}.once(b))
 				ratios = append(ratios, all[len(all)-1]/floor)
 			}
-			b.ReportMetric(median(ratios), "x-seven")
-			b.ReportMetric(median(all)/1e6, "ms-p50")
+			b.ReportMetric(bench.Median(ratios), "x-seven")
+			b.ReportMetric(bench.Median(all)/1e6, "ms-p50")
 		})
 	}
 }

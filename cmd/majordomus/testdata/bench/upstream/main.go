@@ -1,15 +1,13 @@
 // Upstream is a small MCP server on its standard streams that does what a test
 // or a benchmark of hosted servers needs, and costs little.
 //
-//	upstream [-note FILE] [-slow FILE] [-until FILE] [-family]
+//	upstream [-note FILE] [-slow FILE] [-until FILE] [-family] [-call hang|die] [-banner]
 //
 // Its tools answer with their arguments. The tool "read" says that it only
 // reads, "write" says nothing of the kind.
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"majordomus/bridge/frame"
+	"majordomus/cmd/majordomus/bench"
 )
 
 var (
@@ -25,6 +24,8 @@ var (
 	slow   = flag.String("slow", "", "a `file` that, where it is there, says how long the answer to initialize takes")
 	until  = flag.String("until", "", "a `file` that calls with a progress token wait for; they tell of progress when it is there, and answer")
 	family = flag.Bool("family", false, "start a process in the same group; neither ends by itself")
+	call   = flag.String("call", "", "what a call does instead of being answered: `hang or die`")
+	banner = flag.Bool("banner", false, "begin with lines that are no messages")
 	child  = flag.Bool("child", false, "be that process")
 )
 
@@ -65,43 +66,25 @@ func write(what string) {
 	f.Close()
 }
 
-const tools = `{"tools":[` +
-	`{"name":"read","description":"answers with its arguments","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},` +
-	`{"name":"write","description":"answers with its arguments","inputSchema":{"type":"object"}}]}`
-
 func serve() {
-	in := bufio.NewReaderSize(os.Stdin, 64<<10)
-	for {
-		line, err := in.ReadBytes('\n')
-		if err != nil {
-			return
-		}
-		m, err := frame.Parse(bytes.TrimSpace(line))
-		if err != nil || !m.IsRequest() {
-			continue
-		}
-		var result []byte
-		switch m.Name() {
-		case "initialize":
-			pause()
-			result = []byte(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"upstream","version":"1"}}`)
-		case "tools/list":
-			result = []byte(tools)
-		case "tools/call":
-			arguments := frame.Get(m.Params, "arguments")
-			result = append(append([]byte(`{"content":[{"type":"text","text":`), frame.Quote(string(arguments))...), `}]}`...)
-			if token := frame.Get(m.Params, "_meta", "progressToken"); *until != "" && token != nil {
-				lines := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`+"\n%s\n", token, frame.Result(m.ID, result))
-				go late(lines) // ends with the process
-				continue
-			}
-		default:
-			result = []byte("{}")
-		}
-		if _, err := os.Stdout.Write(append(frame.Result(m.ID, result), '\n')); err != nil {
-			return
-		}
+	if *banner {
+		fmt.Print("Welcome!\n\n\x1b[31mred\n{\n")
 	}
+	bench.Upstream{In: os.Stdin, Out: os.Stdout, Starting: pause, Called: func(m frame.Message, result []byte) bool {
+		switch *call {
+		case "hang":
+			time.Sleep(longest)
+		case "die":
+			fmt.Fprintln(os.Stderr, "no more")
+			os.Exit(4)
+		}
+		token := frame.Get(m.Params, "_meta", "progressToken")
+		if *until == "" || token == nil {
+			return false
+		}
+		go late(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`+"\n%s\n", token, frame.Result(m.ID, result))) // ends with the process
+		return true
+	}}.Serve()
 }
 
 // late writes lines once the file is there. One write, so that no other comes
