@@ -94,9 +94,8 @@ func (t *Talker) Ask(line string) ([]byte, error) {
 // Answer sends a request and returns its answer, which may be an error as well.
 // It is good until the next one is read.
 func (t *Talker) Answer(request string) ([]byte, error) {
-	if _, err := io.WriteString(t.In, request); err != nil {
-		return nil, t.why(err)
-	}
+	// One that has ended may have said why: what it wrote comes first.
+	io.WriteString(t.In, request) // ignore error: then no answer comes
 	for {
 		line, err := t.line()
 		if err != nil {
