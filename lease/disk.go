@@ -35,6 +35,9 @@ type files interface {
 	names() ([]string, error)
 	sync() error           // makes its names durable, where folders can be synced
 	again() (files, error) // another handle on the same folder
+
+	foreign(info fs.FileInfo) bool // another account's
+	exposed(info fs.FileInfo) bool // other accounts may read or write it
 }
 
 type file interface {
@@ -86,7 +89,7 @@ func (systemDisk) open(c *checkout.Checkout) (files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return opened(local.OpenRoot(below))
+	return opened(c, local.OpenRoot, below)
 }
 
 func (systemDisk) create(c *checkout.Checkout) (files, error) {
@@ -133,17 +136,21 @@ func (systemDisk) create(c *checkout.Checkout) (files, error) {
 	if info.IsDir() && info.Mode().Perm()&0o077 != 0 {
 		top.Chmod(state, 0o700) // ignore error: another account's, or a system without modes
 	}
-	return opened(top.OpenRoot(state))
+	return opened(c, top.OpenRoot, state)
 }
 
-func opened(root *os.Root, err error) (files, error) {
+func opened(c *checkout.Checkout, open func(string) (*os.Root, error), name string) (files, error) {
+	root, err := open(name)
 	if err != nil {
 		return nil, err
 	}
-	return systemFiles{root}, nil
+	return systemFiles{root, accountsOf(c)}, nil
 }
 
-type systemFiles struct{ *os.Root }
+type systemFiles struct {
+	*os.Root
+	accounts *accounts
+}
 
 func (r systemFiles) OpenFile(name string, flag int, perm fs.FileMode) (file, error) {
 	h, err := r.Root.OpenFile(name, flag, perm)
@@ -153,7 +160,13 @@ func (r systemFiles) OpenFile(name string, flag int, perm fs.FileMode) (file, er
 	return h, nil
 }
 
-func (r systemFiles) again() (files, error) { return opened(r.OpenRoot(".")) }
+func (r systemFiles) again() (files, error) {
+	root, err := r.OpenRoot(".")
+	if err != nil {
+		return nil, err
+	}
+	return systemFiles{root, r.accounts}, nil
+}
 
 func (r systemFiles) names() ([]string, error) {
 	dir, err := r.Open(".")

@@ -144,6 +144,8 @@ func readOnce(root files) File {
 		return corrupt("a symbolic link")
 	case !mode.IsRegular():
 		return corrupt("not a regular file")
+	case root.foreign(info): // and may well be one that cannot be opened
+		return corrupt("a file of another account")
 	case info.Size() > maxDocument:
 		return corrupt(fmt.Sprintf("%d bytes, more than a lease can have", info.Size()))
 	}
@@ -161,6 +163,9 @@ func readOnce(root files) File {
 	}
 	if !info.Mode().IsRegular() {
 		return corrupt("not a regular file")
+	}
+	if root.foreign(info) {
+		return corrupt("a file of another account")
 	}
 	b, err := io.ReadAll(io.LimitReader(h, maxDocument+1))
 	if err != nil {

@@ -41,12 +41,15 @@ func (f *Folder) Key() (string, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
+	if errors.Is(err, errKnown) {
+		f.cfg.Log.Warn("making another key", "because", "others than this account may know the one that is there, or have put it there")
+	}
 	fresh, temp, err := writeKey(root)
 	if err != nil {
 		return "", fmt.Errorf("making the key: %w", err)
 	}
 	defer root.Remove(temp) // ignore error: at worst an unused file stays
-	if !errors.Is(err, errNoKey) {
+	if !errors.Is(err, errNoKey) && !errors.Is(err, errKnown) {
 		// A link, unlike a rename, does not replace the key of another
 		// process that was quicker.
 		if err := root.Link(temp, keyName); err == nil {
@@ -100,19 +103,44 @@ func isKey(s string) bool {
 // or put something else into it.
 var errNoKey = fmt.Errorf("the key file holds no key: %w", fs.ErrNotExist)
 
+// errKnown says that what the file holds is no secret of this account's.
+var errKnown error = knownError{}
+
+type knownError struct{}
+
+func (knownError) Error() string {
+	return "the key can be read by other accounts, or was put there by one"
+}
+func (knownError) Unwrap() error { return fs.ErrNotExist }
+
 func readKey(root files) (string, error) {
 	info, err := root.Lstat(keyName)
 	if err != nil {
 		return "", fmt.Errorf("reading the key: %w", err)
 	}
-	if !info.Mode().IsRegular() {
-		return "", errors.New("reading the key: it is not a regular file")
+	switch {
+	case info.IsDir():
+		return "", errors.New("reading the key: it is a folder")
+	case !info.Mode().IsRegular():
+		return "", errNoKey
+	case root.foreign(info): // and may well be one that cannot be opened
+		return "", errKnown
 	}
 	h, err := root.OpenFile(keyName, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return "", fmt.Errorf("reading the key: %w", err)
 	}
 	defer h.Close() // ignore error: only read
+	// Not what was looked at, if it was replaced in between.
+	if info, err = h.Stat(); err != nil {
+		return "", fmt.Errorf("reading the key: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", errNoKey
+	}
+	if root.foreign(info) || root.exposed(info) {
+		return "", errKnown
+	}
 	b, err := io.ReadAll(io.LimitReader(h, 4097))
 	if err != nil {
 		return "", fmt.Errorf("reading the key: %w", err)

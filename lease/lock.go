@@ -101,10 +101,11 @@ func (f *Folder) lock(root files, name string, until time.Time) (locker, error) 
 }
 
 // make sees to it that a regular file lies at name. What else lies there is
-// moved aside: a link would lead the lock, and a new file, elsewhere.
+// moved aside: a link would lead the lock, and a new file, elsewhere, and
+// whoever owns a file can keep others from opening it.
 func (f *Folder) make(root files, name string) error {
 	info, err := root.Lstat(name)
-	if err == nil && info.Mode().IsRegular() {
+	if err == nil && info.Mode().IsRegular() && !root.foreign(info) {
 		return nil
 	}
 	if err == nil {

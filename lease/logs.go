@@ -31,7 +31,8 @@ func (f *Folder) OpenLog(name string) (*os.File, error) {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, fmt.Errorf("opening a log: %w", err)
-	case !info.Mode().IsRegular():
+	case !info.Mode().IsRegular(), root.foreign(info), linked(info):
+		// A file that has another name is somebody's, not ours to write to.
 		if err := f.aside(root, name); err != nil {
 			return nil, fmt.Errorf("opening a log: %w", err)
 		}

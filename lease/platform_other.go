@@ -3,6 +3,7 @@
 package lease
 
 import (
+	"io/fs"
 	"time"
 )
 
@@ -18,7 +19,16 @@ const (
 	// removed while somebody has it open, which is what the folder's lock
 	// helps against elsewhere.
 	folderLocks = false
+
+	// hasModes: who may do what is not in a file's mode.
+	hasModes = false
 )
+
+func ownUser() int { return -1 }
+
+func ownerOf(fs.FileInfo) int { return -1 }
+
+func linked(fs.FileInfo) bool { return false }
 
 // readAgain gives a replacement under way the moment it needs.
 func readAgain(root files, _ File) File {

@@ -295,6 +295,10 @@ func (f playerFiles) Lstat(name string) (fs.FileInfo, error) {
 // Stat is asked for the open folder alone, which is no name that anybody changes.
 func (f playerFiles) Stat(name string) (fs.FileInfo, error) { return f.dir.info(name), nil }
 
+// Nobody else has an account in this world.
+func (f playerFiles) foreign(fs.FileInfo) bool { return false }
+func (f playerFiles) exposed(fs.FileInfo) bool { return false }
+
 func (f playerFiles) OpenFile(name string, flag int, _ fs.FileMode) (file, error) {
 	f.p.step("open %s %x", name, flag)
 	w, n := f.p.w, f.look(name)

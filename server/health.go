@@ -106,6 +106,12 @@ func (s *Server) checkLease() []finding {
 		}}
 	}
 	var list []finding
+	if why := s.exposed(); why != "" {
+		list = append(list, finding{
+			Message: "other accounts of this machine may get at this server: " + why,
+			Remedy:  "majordomus serve stop; take the state folder (.ai/local/state/mcp) away, and the next editor makes it anew, with another key. If it is so again, others can write in the checkout's .ai/local, or its file system keeps no modes",
+		})
+	}
 	_, err := t.IsOwn()
 	s.mu.Lock()
 	trouble := s.trouble
@@ -131,6 +137,13 @@ func (s *Server) checkLease() []finding {
 		})
 	}
 	return list
+}
+
+func (s *Server) exposed() string {
+	if s.cfg.Folder == nil || s.cfg.NoAuth {
+		return ""
+	}
+	return s.cfg.Folder.Exposed()
 }
 
 // holder is who has the lease, as far as its file tells.

@@ -30,6 +30,8 @@ type standing struct {
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	Peers     *int       `json:"peers,omitempty"`
 	Stale     string     `json:"stale,omitempty"`
+	// Exposed says what lets other accounts in.
+	Exposed string `json:"exposed,omitempty"`
 
 	Service *service.Status `json:"service,omitempty"` // nil when none is installed
 }
@@ -163,6 +165,7 @@ func glance(ctx context.Context, p place) standing {
 	if p.folder == nil {
 		return s
 	}
+	s.Exposed = p.folder.Exposed()
 	f := p.folder.Read()
 	switch f.State {
 	case lease.Absent:
@@ -244,6 +247,9 @@ func (s standing) print(w io.Writer) {
 	}
 	if s.Reason != "" {
 		row("because", "%s", s.Reason)
+	}
+	if s.Exposed != "" {
+		row("exposed", "%s", s.Exposed)
 	}
 	if s.State != "serving" {
 		return
