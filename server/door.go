@@ -76,7 +76,9 @@ func (d door) knows(host string, r *http.Request) bool {
 // business here; the lease comes before the key, because whoever meets a server
 // that was replaced may well have the next one's key.
 func (s *Server) gate(w http.ResponseWriter, r *http.Request, open bool) bool {
-	if !s.door.knows(r.Host, r) {
+	// A target with a host of its own is for proxies, and takes the place of
+	// what the header says.
+	if !s.door.knows(r.Host, r) || r.URL.Host != "" {
 		refuse(w, http.StatusForbidden, "forbidden_host", "this server is not to be called by that name")
 		return false
 	}

@@ -75,6 +75,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
+	// No page of another origin gets to see even what is open, be it as an
+	// image, a script or a frame, for which browsers send no Origin.
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Frame-Options", "DENY")
 	if r.URL.Path == pathMCP {
 		if r.ContentLength != 0 {
 			s.bound(w) // if it is turned away; who reads the body sets another

@@ -162,6 +162,5 @@ func (s *Server) serveCockpit(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Length", strconv.Itoa(len(content)))
 	h.Set("Content-Security-Policy", cockpit.Policy)
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	io.WriteString(w, content) // ignore error: the client has gone
 }

@@ -67,7 +67,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.Listener != nil {
 		s.warnOfOpenDoors()
 		wg.Go(func() {
-			if err := web.Serve(s.cfg.Listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := web.Serve(session.Guard(s.cfg.Listener, s.stall())); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		})
@@ -490,8 +490,9 @@ func (s *Server) newWeb(conns *sync.WaitGroup) *http.Server {
 	return &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: s.cfg.Policy.ReadDeadline,
-		// What reads or writes a body has a deadline of its own; a stream
-		// has none, so there is no ReadTimeout and no WriteTimeout.
+		// What reads a body has a deadline of its own and each write has one;
+		// a stream as such has none, so there is no ReadTimeout and no
+		// WriteTimeout.
 		IdleTimeout:                  s.cfg.Policy.ReadDeadline,
 		MaxHeaderBytes:               64 << 10,
 		DisableGeneralOptionsHandler: true, // it would answer before the gate

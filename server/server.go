@@ -64,6 +64,9 @@ type Config struct {
 	Alone      string                   // why its client is served alone; "": it is not
 	OnReady    func()                   // called once, when others can find it (or it serves, without a lease)
 	Log        *slog.Logger             // nil discards
+
+	writeStall  time.Duration // how long one write to a client may stand; zero means 30 s
+	maxSessions int           // zero means 4,000
 }
 
 // A Server serves one checkout. New makes it and Run runs it, once.
@@ -152,12 +155,19 @@ func (s *Server) sessions() session.Config {
 		MCP: s.mcp, Generation: s.generation,
 		MaxMessage: s.cfg.Policy.MaxMessageBytes, SessionIdle: s.cfg.Policy.SessionIdle, ReadTimeout: s.cfg.Policy.ReadDeadline,
 		Admit: s.admit, AtOnce: atOnce, Registry: s.fingerprint, OnChange: s.changed,
-		OnPeer: s.present, Calls: recorder{s}, Log: s.log,
+		OnPeer: s.present, Calls: recorder{s}, Log: s.log, WriteStall: s.stall(), MaxSessions: s.cfg.maxSessions,
 	}
 	if s.hub != nil {
 		sessions.Hosted = s.hub
 	}
 	return sessions
+}
+
+func (s *Server) stall() time.Duration {
+	if s.cfg.writeStall > 0 {
+		return s.cfg.writeStall
+	}
+	return 30 * time.Second
 }
 
 // guard prepares what stands between the port and the server.

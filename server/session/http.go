@@ -225,7 +225,9 @@ func (c *Core) read(w http.ResponseWriter, r *http.Request) ([]byte, *Refusal) {
 	rc := http.NewResponseController(w)
 	rc.SetReadDeadline(time.Now().Add(c.cfg.ReadTimeout)) // ignore error: not every writer has one
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, c.cfg.MaxMessage))
-	rc.SetReadDeadline(time.Time{}) // ignore error: as above
+	if err == nil { // else net/http goes on reading, to keep the connection
+		rc.SetReadDeadline(time.Time{}) // ignore error: as above
+	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

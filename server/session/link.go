@@ -91,6 +91,9 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &Refusal{http.StatusInternalServerError, "no_upgrade", "this connection cannot be upgraded"})
 		return
 	}
+	if g, ok := conn.(*guardedConn); ok {
+		conn = g.Conn // stallGuard does the same
+	}
 	conn.SetDeadline(time.Time{}) // ignore error: a broken connection shows at the first write
 	rw := &stallGuard{Conn: conn, in: conn, stall: c.cfg.WriteStall}
 	if n := brw.Reader.Buffered(); n > 0 {
@@ -137,6 +140,43 @@ func writePieces(w io.Writer, b []byte, deadline func(time.Time) error, stall ti
 			return n, err
 		}
 	}
+}
+
+// Guard returns l with the same bound for each write on its connections. Not
+// only what handlers write is bounded by it: an HTTP server has words of its
+// own, and a client that asks and asks and reads nothing must not keep a
+// connection by them.
+func Guard(l net.Listener, stall time.Duration) net.Listener { return &guardedListener{l, stall} }
+
+type guardedListener struct {
+	net.Listener
+	stall time.Duration
+}
+
+func (l *guardedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &guardedConn{conn, l.stall}, nil
+}
+
+type guardedConn struct {
+	net.Conn
+	stall time.Duration
+}
+
+func (c *guardedConn) Write(b []byte) (int, error) {
+	return writePieces(c.Conn, b, c.SetWriteDeadline, c.stall)
+}
+
+// CloseWrite is what net/http does before it closes a connection whose client
+// may still be sending.
+func (c *guardedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 func (g *stallGuard) Read(b []byte) (int, error) { return g.in.Read(b) }
