@@ -1,4 +1,4 @@
-// Drives a browser for TestCockpit: reads a command a line, answers with a line.
+// Drives a browser for TestCockpit and TestStrangersPage: reads a command a line, answers with a line.
 // Words: BROWSER PROFILE, the executable and a new folder for what it keeps.
 import { chromium } from "playwright-core";
 import { readFileSync } from "node:fs";
