@@ -329,7 +329,12 @@ func (s *Server) readOther(ctx context.Context, w *checkout.Checkout, o *otherBo
 	}
 	var theirs Peers
 	if err := fetch(ctx, o.URL+"/api/v1/peers?checkouts="+ofThis, key, &theirs); err != nil {
-		unread(fmt.Errorf("reading its board: %w", err))
+		if ctx.Err() != nil { // it stopped between the two questions
+			err = errors.New("its server does not answer: it took too long to tell")
+		} else {
+			err = fmt.Errorf("reading its board: %w", err)
+		}
+		unread(err)
 		return false
 	}
 	o.State, o.views, o.Peers = "served", theirs.Peers, attachedOf(theirs.Peers)
