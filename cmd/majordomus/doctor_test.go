@@ -169,7 +169,7 @@ func (c *accCheckout) keeps(tools ...string) {
 	c.writeFile(filepath.Join(filepath.Dir(c.leasePath()), "catalogue", name), string(b))
 }
 
-var doctorVaries = regexp.MustCompile(`process \d+|127\.0\.0\.1:\d+|is free for the next server|is taken, perhaps by another checkout's server; the next takes another port`)
+var doctorVaries = regexp.MustCompile(`version \S+, is what|client are \S+|process \d+|127\.0\.0\.1:\d+|is free for the next server|is taken, perhaps by another checkout's server; the next takes another port`)
 
 // shows compares what doctor says with a golden file.
 func (c *accCheckout) shows(golden string, code int, words ...string) {
@@ -184,6 +184,10 @@ func (c *accCheckout) shows(golden string, code int, words ...string) {
 			return "process PID"
 		case "12":
 			return "127.0.0.1:PORT"
+		case "ve":
+			return "version VERSION, is what"
+		case "cl":
+			return "client are VERSION"
 		}
 		return "is free or taken"
 	}))

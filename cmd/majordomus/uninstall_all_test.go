@@ -168,6 +168,8 @@ func TestUninstallAll(t *testing.T) {
 
 	c.installAll()
 	gone.must("install", "editor", "claude", "cursor")
+	gone.must("install", "shell", "direnv")
+	gone.must("install", "hooks")
 	gone.must("serve", "ensure")
 	gone.must("serve", "stop")
 	third.must("install", "editor", "claude")
