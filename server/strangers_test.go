@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -534,7 +535,8 @@ func TestFloodOfSessions(t *testing.T) {
 
 // zeros is as much white space as is asked for, and counts what was taken.
 type zeros struct {
-	left, taken int64
+	left  int64
+	taken atomic.Int64
 }
 
 func (z *zeros) Read(b []byte) (int, error) {
@@ -546,7 +548,7 @@ func (z *zeros) Read(b []byte) (int, error) {
 		b[i] = ' '
 	}
 	z.left -= n
-	z.taken += n
+	z.taken.Add(n)
 	return int(n), nil
 }
 
@@ -590,8 +592,8 @@ func TestFloodOfBytes(t *testing.T) {
 				if path == pathMCP && key != "" {
 					most += bound
 				}
-				if z.taken > most {
-					t.Errorf("POST %s, key %v, sized %v: %d bytes were taken", path, key != "", sized, z.taken)
+				if taken := z.taken.Load(); taken > most {
+					t.Errorf("POST %s, key %v, sized %v: %d bytes were taken", path, key != "", sized, taken)
 				}
 				worker.say(call("1", "majordomus_server", "{}"))
 				worker.hear(`"id":1,`, "structuredContent")
