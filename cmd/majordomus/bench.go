@@ -225,7 +225,7 @@ func (a *app) bench(ctx context.Context, o benchOptions) (err error) {
 		}
 	}
 	b := &benchmark{
-		app: a, benchOptions: o, begun: time.Now(), grace: grace, env: append(launch.Environ(a.environ), "MAJORDOMUS_ROOT="),
+		app: a, benchOptions: o, begun: time.Now(), grace: grace, env: append(launch.Environ(a.environ), "MAJORDOMUS_ROOT=", unrecordedVar+"=1"),
 		result: benchReport{Version: programVersion(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Quick: o.quick, Figures: benchFigures()},
 	}
 	b.end = b.begun.Add(o.within)

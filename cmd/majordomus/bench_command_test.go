@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"majordomus/install"
+	"majordomus/server/hub/config"
 )
 
 func TestBenchHelp(t *testing.T) {
@@ -77,7 +80,19 @@ func benching(t *testing.T) *accCheckout {
 	}
 	// The last of two counts.
 	c.extra = append(c.extra, "TMPDIR="+temp, "GOCACHE="+strings.TrimSpace(string(cache)))
-	t.Cleanup(func() { benchLeft(t, temp) })
+	t.Cleanup(func() {
+		benchLeft(t, temp)
+		account := filepath.Join(filepath.Dir(c.program), "account")
+		list, err := install.OpenRegister(filepath.Dir(config.TrustDir(account))).List()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range list {
+			if strings.HasPrefix(s.Root, temp) {
+				t.Errorf("the account remembers %s", s.Root)
+			}
+		}
+	})
 	return c
 }
 

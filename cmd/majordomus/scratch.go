@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"majordomus/lease"
@@ -30,7 +31,9 @@ func (a *app) newScratch(name string) (*scratch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a temporary folder: %w", err)
 	}
-	s := &scratch{app: a, dir: dir, servers: map[string]int{}}
+	own := *a // whose servers leave no record
+	own.environ = append(slices.Clip(a.environ), unrecordedVar+"=1")
+	s := &scratch{app: &own, dir: dir, servers: map[string]int{}}
 	if err := s.make(); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
