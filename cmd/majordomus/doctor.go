@@ -145,11 +145,12 @@ func (a *app) diagnose(ctx context.Context) *diagnosis {
 	d.add("account", d.account())
 	if d.here != nil {
 		d.add("policy", d.policyFile())
+		folder := d.folder() // before a server that is asked makes itself a new key
 		d.open(ctx)
 		defer d.place.close()
 		d.add("lease", d.standing())
 		d.add("versions", versions(d.at, d.found, programVersion(), d.started.Path))
-		d.add("folder", d.folder())
+		d.add("folder", folder)
 		locks, made := d.locks()
 		d.add("locks", locks)
 		d.add("clock", clocks(time.Now(), made, d.at.StartedAt))
@@ -325,7 +326,7 @@ func (d *diagnosis) folder() check {
 		}
 		key := filepath.Join(dir, "key")
 		if info, err := os.Stat(key); err == nil && info.Mode().Perm()&0o077 != 0 {
-			found = append(found, failing("chmod 600 "+word(key)+"; then majordomus key --rotate", "others can read the key of this checkout (mode %04o)", info.Mode().Perm()))
+			found = append(found, failing("majordomus key --rotate", "others can read the key of this checkout (mode %04o), so it is not believed", info.Mode().Perm()))
 		}
 	}
 	ignore := filepath.Join(d.here.LocalDir, ".gitignore")

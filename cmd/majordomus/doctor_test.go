@@ -267,7 +267,8 @@ func TestDoctor(t *testing.T) {
 		{"trust written by others", func() func() { return c.chmod(filepath.Join(c.account(), "trust"), 0o777) }, warn, "others can write", []string{"trust", "upstream:files"}},
 		{"record", added(filepath.Join(c.account(), "installed", "x.json"), "{"), warn, "x.json", []string{"account"}},
 		{"state folder", func() func() { return c.chmod(state, 0o755) }, warn, "others get into", []string{"folder"}},
-		{"key", func() func() { return c.chmod(filepath.Join(state, "key"), 0o644) }, bad, "others can read the key", []string{"folder"}},
+		// The server makes a new one, so there is nothing to undo.
+		{"key", func() func() { c.chmod(filepath.Join(state, "key"), 0o644); return func() {} }, bad, "others can read the key", []string{"folder"}},
 		{"not ignored", file(filepath.Join(c.root, ".ai/local/.gitignore"), "# nothing\n"), warn, "git sees", []string{"folder"}},
 		{"started in the future", func() func() {
 			text := read(c.leasePath())
