@@ -25,6 +25,7 @@ func accNamespaces(t *testing.T, args ...string) {
 // server lives and cannot be reached from there. Each side is served and
 // neither takes the lease from the other.
 func TestOtherNetwork(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	accNamespaces(t, "-n")
 	for name, script := range map[string]string{
 		"no loopback": `exec "$0" mcp`,

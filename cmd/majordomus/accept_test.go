@@ -967,6 +967,7 @@ var accVersions = sync.OnceValues(func() ([2]string, error) {
 // TestVersions has two releases in one checkout: the newer takes over, the
 // older joins, and they never take turns.
 func TestVersions(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	paths, err := accVersions()
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,7 @@ func need(t *testing.T, what string, err error) {
 // What each of them checks is in its script in testdata/clients; `npm ci` in
 // that folder installs what they need.
 func TestClients(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	clients, err := filepath.Abs(filepath.Join("testdata", "clients"))
 	if err != nil {
 		t.Fatal(err)

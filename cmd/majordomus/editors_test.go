@@ -28,6 +28,7 @@ import (
 // that they call may run twice, so they must not notice anything: each call is
 // answered with what it asked for, and no bridge is started again.
 func TestEditors(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	clients := editorFolder(t, "clients")
 	editors := editorFolder(t, "editors")
 	node, err := findNode(t, clients)

@@ -82,6 +82,7 @@ func TestInstallEditorAsks(t *testing.T) {
 // TestReadmeFromNothing follows the README in an empty home, from a clone to two
 // editors on one server. What a person has to answer is answered.
 func TestReadmeFromNothing(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	clients := editorFolder(t, "clients")
 	folder := editorFolder(t, "editors")
 	node, err := findNode(t, clients)

@@ -405,6 +405,7 @@ func TestReadmeEditors(t *testing.T) {
 
 // TestEditorsRead has real editors read what was installed, and start it.
 func TestEditorsRead(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	clients := editorFolder(t, "clients")
 	folder := editorFolder(t, "editors")
 	node, err := findNode(t, clients)

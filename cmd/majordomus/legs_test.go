@@ -24,6 +24,7 @@ import (
 // HTTP without either. The server is testdata/everything, which offers some of
 // everything; the checks are in testdata/clients.
 func TestLegs(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	clients, err := filepath.Abs(filepath.Join("testdata", "clients"))
 	if err != nil {
 		t.Fatal(err)

@@ -396,6 +396,7 @@ func (r *sdRig) clean() {
 
 // TestServiceUnderSystemd takes a service through its life under a real systemd.
 func TestServiceUnderSystemd(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	r := sdBoot(t)
 
 	t.Run("life", func(t *testing.T) {
@@ -483,6 +484,7 @@ func TestServiceUnderSystemd(t *testing.T) {
 // TestServiceAmongOthers has a service meet what it meets on people's machines,
 // under a real systemd.
 func TestServiceAmongOthers(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	machine := sdBoot(t)
 	const quick = "  idle_seconds: 1\n  busy_grace_seconds: 1\n  join_timeout_seconds: 4\n"
 	const fallback = "the installed service cannot be started; starting a process instead"

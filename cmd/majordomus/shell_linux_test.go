@@ -129,8 +129,12 @@ function fish_prompt; printf "> "; end
 		}
 	}()
 	c.t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore error: it may have ended
-		cmd.Wait()                                      // ignore error: killed
+		// A shell that is traced is in a process group of its own, and one that
+		// lives keeps the terminal, of which the reading would never end.
+		for _, pid := range inSession(cmd.Process.Pid) {
+			syscall.Kill(pid, syscall.SIGKILL) // ignore error: it may have ended
+		}
+		cmd.Wait() // ignore error: killed
 		slave.Close()
 		master.Close()
 		<-read
@@ -140,6 +144,23 @@ function fish_prompt; printf "> "; end
 	})
 	s.ask()
 	return s
+}
+
+// inSession are the processes whose terminal somebody's session has.
+func inSession(leader int) (pids []int) {
+	entries, _ := os.ReadDir("/proc") // ignore error: then there are none
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat") // ignore error: it has ended
+		_, rest, _ := strings.Cut(string(stat), ") ")         // the name may have blanks
+		if f := strings.Fields(rest); len(f) > 3 && f[3] == strconv.Itoa(leader) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // said is what a shell reports of itself.
