@@ -553,6 +553,8 @@ func TestWatchingResourcesOfOnesOwn(t *testing.T) {
 			listen = c.send("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["`+uri+`"]}`+args[i]+`}`)
 		}
 		hears(i) // the server says so at once
+		// Its log is written on the way, and may come behind its word.
+		eventually(t, "the process notes it", func() bool { return len(told("resources/subscribe")) > i })
 		if by := told("resources/subscribe"); !slices.Equal(by, pids[:i+1]) {
 			t.Fatalf("subscribed at %q, of %q", by, pids)
 		}
@@ -575,6 +577,7 @@ func TestWatchingResourcesOfOnesOwn(t *testing.T) {
 	clients[1].call("log__echo", `"do":"die"`)
 	clients[0].call("log__echo", `"do":"die"`)
 	hears(1)
+	eventually(t, "the new process notes it", func() bool { return len(told("resources/subscribe")) > before })
 	if n := len(told("resources/subscribe")) - before; n != 1 {
 		t.Errorf("%d were told anew who watches", n)
 	}
