@@ -80,21 +80,23 @@ func TestRegisterTogether(t *testing.T) {
 	}
 }
 
-// To record what is served costs a start nothing that anybody could notice. The
-// best of many counts: others use this machine too.
-func TestRegisterIsCheap(t *testing.T) {
-	r := OpenRegister(t.TempDir())
-	for _, again := range []bool{false, true} {
-		best := time.Hour
-		for i := range 50 {
-			begun := time.Now()
-			if added, err := r.Add(fmt.Sprintf("%02x", i), "/x"); err != nil || added == again {
-				t.Fatal(added, err)
+// Every start of a server pays for this.
+func BenchmarkRegister(b *testing.B) {
+	for name, again := range map[string]bool{"new": false, "known": true} {
+		b.Run(name, func(b *testing.B) {
+			r := OpenRegister(b.TempDir())
+			if _, err := r.Add("00", "/x"); err != nil {
+				b.Fatal(err)
 			}
-			best = min(best, time.Since(begun))
-		}
-		if best > time.Millisecond {
-			t.Errorf("recorded before: %v: it takes %v", again, best)
-		}
+			for i := 0; b.Loop(); i++ {
+				id := "00"
+				if !again {
+					id = fmt.Sprintf("%08x", i+1)
+				}
+				if _, err := r.Add(id, "/x"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
