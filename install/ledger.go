@@ -99,47 +99,59 @@ func (l *Ledger) Remove(e Entry) error {
 // be read are left out, and the error joins why; the others are returned beside
 // it.
 func (l *Ledger) List() ([]Entry, error) {
-	files, err := os.ReadDir(l.entries())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading what is installed: %w", err)
-	}
 	var list []Entry
-	var errs []error
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".json") {
-			continue
-		}
-		path := filepath.Join(l.entries(), f.Name())
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // forgotten meanwhile
-		}
+	err := eachRecord(l.entries(), func(_ string, b []byte) error {
 		var e struct {
 			Schema string
 			Entry
 		}
-		if err == nil {
-			err = json.Unmarshal(b, &e)
+		if err := json.Unmarshal(b, &e); err != nil {
+			return err
 		}
-		if err == nil && e.Schema != entrySchema {
-			err = fmt.Errorf("is no %s", entrySchema)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-			continue
+		if e.Schema != entrySchema {
+			return fmt.Errorf("is no %s", entrySchema)
 		}
 		list = append(list, e.Entry)
-	}
+		return nil
+	})
 	slices.SortFunc(list, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Root, b.Root), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
 	})
-	if len(errs) > 0 {
-		return list, fmt.Errorf("reading what is installed: %w", errors.Join(errs...))
+	if err != nil {
+		return list, fmt.Errorf("reading what is installed: %w", err)
 	}
 	return list, nil
+}
+
+// eachRecord hands each record in a folder, which need not exist, to take, with
+// its name. The error joins why some could not be read or taken.
+func eachRecord(dir string, take func(name string, b []byte) error) error {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range files {
+		name, ok := strings.CutSuffix(f.Name(), ".json")
+		if !ok {
+			continue
+		}
+		path := filepath.Join(dir, f.Name())
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // forgotten meanwhile
+		}
+		if err == nil {
+			err = take(name, b)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Lock has others who lock wait until unlock is called or the process ends: who

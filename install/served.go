@@ -91,45 +91,25 @@ func (r *Register) Remove(id string) error {
 // List returns what is recorded, by root. Records that cannot be read are left
 // out, and the error joins why.
 func (r *Register) List() ([]Served, error) {
-	files, err := os.ReadDir(r.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading what was served: %w", err)
-	}
 	var list []Served
-	var errs []error
-	for _, f := range files {
-		id, ok := strings.CutSuffix(f.Name(), ".json")
-		if !ok {
-			continue
-		}
-		path := filepath.Join(r.dir, f.Name())
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // forgotten meanwhile
-		}
+	err := eachRecord(r.dir, func(id string, b []byte) error {
 		var s struct {
 			Schema string
 			Served
 		}
-		if err == nil {
-			err = json.Unmarshal(b, &s)
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
 		}
-		if err == nil && (s.Schema != servedSchema || !filepath.IsAbs(s.Root)) {
-			err = fmt.Errorf("is no %s", servedSchema)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-			continue
+		if s.Schema != servedSchema || !filepath.IsAbs(s.Root) {
+			return fmt.Errorf("is no %s", servedSchema)
 		}
 		s.ID = id
 		list = append(list, s.Served)
-	}
+		return nil
+	})
 	slices.SortFunc(list, func(a, b Served) int { return cmp.Or(cmp.Compare(a.Root, b.Root), cmp.Compare(a.ID, b.ID)) })
-	if len(errs) > 0 {
-		return list, fmt.Errorf("reading what was served: %w", errors.Join(errs...))
+	if err != nil {
+		return list, fmt.Errorf("reading what was served: %w", err)
 	}
 	return list, nil
 }

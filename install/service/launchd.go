@@ -40,14 +40,7 @@ func (d *launchd) available(ctx context.Context) error {
 }
 
 func (d *launchd) installed(name string) (bool, error) {
-	switch _, err := os.Lstat(d.file(name)); {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	default:
-		return false, fmt.Errorf("looking for the service: %w", err)
-	}
+	return lies(d.file(name))
 }
 
 func (d *launchd) names() ([]string, error) {

@@ -22,7 +22,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -293,5 +295,17 @@ func await(ctx context.Context, ready func() bool, over func() error) error {
 			return fmt.Errorf("waiting for the service: %w", context.Cause(ctx))
 		case <-time.After(pause):
 		}
+	}
+}
+
+// lies reports whether a service's file lies there, whatever it is.
+func lies(path string) (bool, error) {
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	default:
+		return false, fmt.Errorf("looking for the service: %w", err)
 	}
 }

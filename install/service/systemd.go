@@ -90,14 +90,7 @@ func (d *systemd) installed(name string) (bool, error) {
 	if exists(d.wanted(name)) {
 		return true, nil
 	}
-	switch _, err := os.Lstat(d.file(name)); {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	default:
-		return false, fmt.Errorf("looking for the service: %w", err)
-	}
+	return lies(d.file(name))
 }
 
 func (d *systemd) names() ([]string, error) {
