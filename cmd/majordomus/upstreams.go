@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"majordomus/lease"
 	"majordomus/server"
 	"majordomus/server/hub"
 	"majordomus/server/hub/config"
@@ -37,27 +34,12 @@ func (a *app) upstreamListCommand() *cobra.Command {
 
 // askServer asks the server that serves this checkout now, and starts none.
 func (a *app) askServer(ctx context.Context, method, path string, body, result any) error {
-	const none = "no server runs in this checkout"
-	p, err := a.existing(none)
+	p, r, err := a.served(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	f := p.folder.Read()
-	if f.State != lease.Present || f.Document.URL == nil {
-		return &exitError{exitNo, errors.New(none)}
-	}
-	if reply := p.folder.ProbePatiently(ctx, f.Document); reply.Outcome != lease.Ours {
-		if reply.Outcome == lease.Refused {
-			return &exitError{exitNo, errors.New(none)}
-		}
-		return fmt.Errorf("asking the server at %s: %w", address(f.Document), reply.Err)
-	}
-	key, err := p.folder.ReadKey()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return call(ctx, *f.Document.URL, key, method, path, body, result)
+	return call(ctx, r.url, r.key, method, path, body, result)
 }
 
 func writeUpstreams(w io.Writer, all server.Upstreams) {
