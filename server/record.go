@@ -18,13 +18,19 @@ type recorder struct{ s *Server }
 // longestTool is as much of a tool's name as is kept: a client may call anything.
 const longestTool = 128
 
+// tool is what a request calls, and whose it is. It is asked again when the call
+// has ended: before the first one a hosted server's tools may not be known.
+func (r recorder) tool(q session.Request) (name, upstream string, reads bool) {
+	name, _ = frame.Text(frame.Get(q.Message().Params, "name"))
+	if r.s.hub != nil {
+		upstream, reads = r.s.hub.Tool(name)
+	}
+	return name, upstream, reads
+}
+
 func (r recorder) Began(q session.Request) uint64 {
 	who := q.Caller()
-	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
-	upstream := ""
-	if r.s.hub != nil {
-		upstream, _ = r.s.hub.Tool(tool)
-	}
+	tool, upstream, _ := r.tool(q)
 	return r.s.board.Began(board.Execution{
 		Peer: who.ID, Client: who.Client, Tool: shortName(tool), Upstream: upstream, Started: time.Now().UTC(),
 	})
@@ -32,11 +38,7 @@ func (r recorder) Began(q session.Request) uint64 {
 
 func (r recorder) Ended(number uint64, q session.Request, outcome string, took time.Duration) {
 	s := r.s
-	tool, _ := frame.Text(frame.Get(q.Message().Params, "name"))
-	upstream, reads := "", false
-	if s.hub != nil {
-		upstream, reads = s.hub.Tool(tool)
-	}
+	tool, upstream, reads := r.tool(q)
 	if upstream == "" && s.mcp.GetTool(tool) == nil {
 		tool = "unknown"
 	}
@@ -85,6 +87,9 @@ var pathNames = map[string]bool{
 	"target": true, "targetfile": true, "oldpath": true, "newpath": true, "notebookpath": true,
 }
 
+// unjoined takes out what joins the words of a name.
+var unjoined = strings.NewReplacer("_", "", "-", "")
+
 // named are the paths that arguments name.
 func named(arguments []byte) []string {
 	var paths []string
@@ -96,7 +101,7 @@ func named(arguments []byte) []string {
 	}
 	// ignore error: what is no object names nothing
 	_ = frame.Members(arguments, func(key string, value []byte) bool {
-		if !pathNames[strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))] {
+		if !pathNames[strings.ToLower(unjoined.Replace(key))] {
 			return true
 		}
 		if len(value) > 0 && value[0] == '[' {
