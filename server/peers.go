@@ -265,14 +265,7 @@ func (s *Server) otherBoards(ctx context.Context) []otherBoard {
 			continue
 		}
 		list = append(list, otherBoard{BoardState: BoardState{Checkout: w.Name, CheckoutID: w.ID, Root: w.Root, Linked: w.LinkedWorktree, State: "none"}})
-	}
-	at := 0
-	for _, w := range trees {
-		if w.ID == c.ID {
-			continue
-		}
-		o := &list[at]
-		at++
+		o := &list[len(list)-1] // stays where it is: there is room for all
 		info, kept := lease.Kept(w)
 		if !kept || s.worktrees.isDead(w, info) {
 			continue
