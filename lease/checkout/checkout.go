@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // ErrNone says that no checkout is at or above a folder.
@@ -84,12 +85,20 @@ func Find(dir, home string) (*Checkout, error) {
 	}
 	top := ""
 	for at := dir; ; at = filepath.Dir(at) {
-		if isFile(filepath.Join(at, aiDir, manifestName)) {
+		manifest, err := isFile(filepath.Join(at, aiDir, manifestName))
+		if manifest {
 			return open(at)
 		}
 		parent := filepath.Dir(at)
-		if top == "" && at != home && at != parent && isWorkTree(at) {
-			top = at
+		if err == nil && top == "" && at != home && at != parent {
+			var tree bool
+			if _, tree, err = gitDir(at); tree {
+				top = at
+			}
+		}
+		// Going on upwards would find somebody else's checkout.
+		if err != nil {
+			return nil, fmt.Errorf("finding the checkout of a folder: %w", err)
 		}
 		if parent == at {
 			break
@@ -129,7 +138,9 @@ func open(root string) (*Checkout, error) {
 	if err := c.place(m); err != nil {
 		return nil, err
 	}
-	c.git = findGit(root)
+	if c.git, err = findGit(root); err != nil {
+		return nil, fmt.Errorf("looking for the repository of a checkout: %w", err)
+	}
 	if c.git.common != "" {
 		c.GitID = identity(c.git.common)
 		c.LinkedWorktree = c.git.linked
@@ -166,9 +177,23 @@ func within(dir, path string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-func isFile(path string) bool {
+func isFile(path string) (bool, error) {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+	if err != nil {
+		return false, untold(err)
+	}
+	return info.Mode().IsRegular(), nil
+}
+
+// untold returns err if it says nothing about what was looked for, neither that
+// it is missing nor that it is not for us.
+func untold(err error) error {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE} {
+		if errors.Is(err, e) {
+			return err
+		}
+	}
+	return nil
 }
 
 // readSmall reads a regular file of at most limit bytes. Anything else that

@@ -19,51 +19,59 @@ type git struct {
 	linked bool
 }
 
-// isWorkTree reports whether dir is the top of a git work tree.
-func isWorkTree(dir string) bool {
-	_, ok := gitDir(dir)
-	return ok
-}
-
-// gitDir returns the git directory that dir/.git is or points to. It need not
-// exist: the .git file of a work tree whose repository was moved away still
-// marks the top of a work tree.
-func gitDir(dir string) (string, bool) {
+// gitDir returns the git directory that dir/.git is or points to; ok is false
+// where dir is not the top of a git work tree. It need not exist: the .git file
+// of a work tree whose repository was moved away still marks the top of one. An
+// error says that it could not be told.
+func gitDir(dir string) (path string, ok bool, err error) {
 	dot := filepath.Join(dir, ".git")
 	info, err := os.Stat(dot)
 	if err != nil {
-		return "", false
+		return "", false, untold(err)
 	}
 	if info.IsDir() {
-		return dot, true
+		return dot, true, nil
 	}
 	b, err := readSmall(dot, 64<<10)
 	if err != nil {
-		return "", false
+		return "", false, untold(err)
 	}
 	to, ok := strings.CutPrefix(string(b), "gitdir:")
 	if to = strings.TrimSpace(to); !ok || to == "" {
-		return "", false
+		return "", false, nil
 	}
-	return under(dir, to), true
+	return under(dir, to), true, nil
+}
+
+func isWorkTree(dir string) bool {
+	_, ok, _ := gitDir(dir) // ignore error: then nobody can work there either
+	return ok
 }
 
 // findGit looks for the repository of the work tree that root is in.
-func findGit(root string) git {
+func findGit(root string) (git, error) {
 	for at := root; ; at = filepath.Dir(at) {
-		if dir, ok := gitDir(at); ok {
+		dir, ok, err := gitDir(at)
+		if err != nil {
+			return git{}, err
+		}
+		if ok {
 			common, linked := dir, false
-			if b, err := readSmall(filepath.Join(dir, "commondir"), 64<<10); err == nil {
+			b, err := readSmall(filepath.Join(dir, "commondir"), 64<<10)
+			if err == nil {
 				common, linked = under(dir, strings.TrimSpace(string(b))), true
+			}
+			if err = untold(err); err != nil {
+				return git{}, err
 			}
 			resolved, err := resolve(common)
 			if err != nil {
-				return git{} // the repository is gone: nothing is shared with anybody
+				return git{}, untold(err) // the repository is gone: nothing is shared with anybody
 			}
-			return git{top: at, common: resolved, linked: linked}
+			return git{top: at, common: resolved, linked: linked}, nil
 		}
 		if filepath.Dir(at) == at {
-			return git{}
+			return git{}, nil
 		}
 	}
 }
@@ -72,13 +80,13 @@ func findGit(root string) git {
 // there is none, the commit. Both are "" without git, and where git keeps it in
 // another form than a file.
 func (c *Checkout) Head() (branch, commit string) {
-	dir, ok := gitDir(c.git.top)
-	if c.git.top == "" || !ok {
-		return "", ""
+	dir, ok, err := gitDir(c.git.top)
+	if c.git.top == "" || err != nil || !ok {
+		return "", "" // ignore error: nothing is said of it then
 	}
 	b, err := readSmall(filepath.Join(dir, "HEAD"), 64<<10)
 	if err != nil {
-		return "", "" // ignore error: nothing is said of it then
+		return "", "" // ignore error: as above
 	}
 	head := strings.TrimSpace(string(b))
 	if ref, ok := strings.CutPrefix(head, "ref:"); ok {
