@@ -108,17 +108,21 @@ func (systemDisk) create(c *checkout.Checkout) (files, error) {
 	if err := top.MkdirAll(filepath.Join(local, "state"), 0o755); err != nil {
 		return nil, err
 	}
-	// Before anything is put there that git must not see.
+	// Before anything is put there that git must not see. An empty one is of a
+	// process that died, or met a full disk, before it wrote: as all write the
+	// same two bytes to the same place, it does not matter how many do.
 	ignore := filepath.Join(local, ".gitignore")
-	if _, err := top.Lstat(ignore); errors.Is(err, fs.ErrNotExist) {
-		h, err := top.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err == nil {
-			_, err = h.WriteString("*\n")
-			if e := h.Close(); err == nil {
-				err = e
-			}
+	info, err := top.Lstat(ignore)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		h, err := top.OpenFile(ignore, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, err
 		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
+		_, err = h.WriteString("*\n")
+		if e := h.Close(); err == nil {
+			err = e
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +133,7 @@ func (systemDisk) create(c *checkout.Checkout) (files, error) {
 	if err := top.Mkdir(state, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	info, err := top.Stat(state)
+	info, err = top.Stat(state)
 	if err != nil {
 		return nil, err
 	}

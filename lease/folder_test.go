@@ -44,6 +44,15 @@ func TestOpenMakesTheFolderForThisAccount(t *testing.T) {
 	if b, _ := os.ReadFile(filepath.Join(c.LocalDir, ".gitignore")); string(b) != "mine" {
 		t.Errorf(".gitignore became %q", b)
 	}
+	// One that a process left empty, which died or met a full disk before it
+	// wrote, lets git see the key.
+	if err := os.WriteFile(filepath.Join(c.LocalDir, ".gitignore"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newTestFolder(t, c, patient)
+	if b, _ := os.ReadFile(filepath.Join(c.LocalDir, ".gitignore")); string(b) != "*\n" {
+		t.Errorf("an empty .gitignore became %q", b)
+	}
 	if g, err := OpenExisting(Config{Checkout: c}); err != nil {
 		t.Error(err)
 	} else {
@@ -170,6 +179,37 @@ func TestKeyFiles(t *testing.T) {
 	}
 	if _, err := f.Key(); err == nil {
 		t.Error("a folder taken for a key")
+	}
+}
+
+// What processes leave that die while they make a key, or try a lock, is removed
+// by whoever takes the lease a minute later.
+func TestLeftoversOfTheDead(t *testing.T) {
+	c := newCheckout(t)
+	f := newTestFolder(t, c, patient)
+	const half = "0123456789abcdef"
+	names := map[string]bool{ // and whether they stay
+		"key." + half + ".tmp": false, ".try-12345": false, "server." + newToken() + ".tmp": false,
+		"key.fresh.tmp": true, ".try-fresh": true, "key.mine": true, "mine.tmp": true,
+	}
+	for name := range names {
+		path := filepath.Join(c.StateDir(), name)
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(name, "fresh") {
+			continue
+		}
+		then := time.Now().Add(-2 * time.Minute)
+		if err := os.Chtimes(path, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(t, f)
+	for name, stays := range names {
+		if exists(t, filepath.Join(c.StateDir(), name)) != stays {
+			t.Errorf("%s: stays %v", name, !stays)
+		}
 	}
 }
 

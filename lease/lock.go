@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -294,11 +295,22 @@ func (f *Folder) clean(root files, own string) {
 			// Made after its .alive and removed before it: without one,
 			// nobody is going to rename it. Its age is a margin for makers
 			// with other ways.
-			info, err := root.Lstat(name)
-			if _, e := root.Lstat(aliveName(token)); err == nil && errors.Is(e, fs.ErrNotExist) && time.Since(info.ModTime()) > time.Minute {
-				root.Remove(name) // ignore error: see above
+			if _, err := root.Lstat(aliveName(token)); errors.Is(err, fs.ErrNotExist) {
+				removeOld(root, name)
 			}
 		}
+		// A key that was to be, and a lock that was tried: whoever made it is
+		// done with it within milliseconds, or died.
+		if strings.HasPrefix(name, keyName+".") && strings.HasSuffix(name, ".tmp") || strings.HasPrefix(name, tryPrefix) {
+			removeOld(root, name)
+		}
+	}
+}
+
+// removeOld removes a file that nobody has written to for a minute.
+func removeOld(root files, name string) {
+	if info, err := root.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Minute {
+		root.Remove(name) // ignore error: the next one to clean tries again
 	}
 }
 

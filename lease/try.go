@@ -13,12 +13,14 @@ import (
 // ErrNoLocks says that a lock in a folder excludes nobody, or everybody.
 var ErrNoLocks = errors.New("locks do not work here")
 
+const tryPrefix = ".try-"
+
 // TryLocks tries in a folder whether locks are locks there, with a file of its
 // own that it removes: some file systems, and some links between machines, only
 // say so. It returns the time at which that file was made, by the clock of
 // whoever keeps the files.
 func TryLocks(dir string) (made time.Time, err error) {
-	f, err := os.CreateTemp(dir, ".try-*")
+	f, err := os.CreateTemp(dir, tryPrefix+"*")
 	if err != nil {
 		return made, fmt.Errorf("trying locks: %w", err)
 	}
