@@ -4,15 +4,18 @@ package launch
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
 )
 
 // ReadyFD is the descriptor on which a detached server holds the writing end
-// of a pipe, and closes it once its lease is published. Its starter reads the
-// end of the pipe then, or when the process ends, whichever comes first: one
-// event for both, although a re-parented process cannot be waited for.
+// of a pipe. It writes a byte as soon as it runs, and closes the pipe once its
+// lease is published. Its starter reads the end of the pipe then, or when the
+// process ends, whichever comes first: one event for both, although a
+// re-parented process cannot be waited for. Without a byte before the end, no
+// process of ours ever ran: the shell between could not run it.
 const ReadyFD = 3
 
 // reparent starts its arguments in the background and ends at once, so that
@@ -24,6 +27,7 @@ const reparent = `"$0" "$@" &`
 
 type child struct {
 	settled chan struct{} // closed when it is ready or dead
+	began   bool          // it ran; read after settled
 	pipe    *os.File
 }
 
@@ -57,7 +61,8 @@ func detach(p process) (*child, error) {
 	c := &child{settled: make(chan struct{}), pipe: ready}
 	go func() { // owned by the caller, which waits for it in forget
 		defer close(c.settled)
-		ready.Read(make([]byte, 1)) // ignore error: its end is the message
+		n, _ := io.Copy(io.Discard, ready) // ignore error: its end is the message
+		c.began = n > 0
 	}()
 	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 
 type child struct {
 	settled chan struct{} // closed when it is ready or dead
+	began   bool          // it ran
 	quit    chan struct{}
 }
 
@@ -30,7 +31,7 @@ func detach(p process) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("running %s detached: %w", p.argv[0], err)
 	}
-	c := &child{settled: make(chan struct{}), quit: make(chan struct{})}
+	c := &child{settled: make(chan struct{}), began: true, quit: make(chan struct{})}
 	go func() { // owned by the caller, which waits for it in forget
 		defer close(c.settled)
 		defer cmd.Process.Release() // ignore error: the handle goes with us

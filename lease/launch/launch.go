@@ -42,12 +42,14 @@ var ErrNoServer = errors.New("no shared server")
 // A StartError says that a started server ended before it served.
 type StartError struct {
 	Path string // of the log
-	Tail string // the last lines it wrote
+	Tail string // the last lines it wrote, or that a shell wrote that could not run it
 	Err  error  // why it could not be started at all; nil when it ran and ended
 }
 
 func (e *StartError) Error() string {
 	switch {
+	case e.Err != nil && e.Tail != "":
+		return "starting a server: " + e.Err.Error() + ": " + e.Tail
 	case e.Err != nil:
 		return "starting a server: " + e.Err.Error()
 	case e.Tail == "":
@@ -272,8 +274,12 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 	}
 	l.history.StartedOwn = true
 	child, err := detach(process{argv: l.cfg.Command, dir: l.cfg.Root, env: env, out: out, published: l.published(v)})
+	failed := func(err error) *StartError {
+		path := l.cfg.Folder.LogPath(LogName)
+		return &StartError{Path: path, Tail: lease.Tail(path, from), Err: err}
+	}
 	if err != nil {
-		return &StartError{Path: l.cfg.Folder.LogPath(LogName), Err: err}
+		return failed(err)
 	}
 	defer child.forget()
 	select {
@@ -291,14 +297,17 @@ func (l *Launcher) start(ctx context.Context, v lease.Verdict) error {
 	if f.State == lease.Present && f.Document.URL != nil && l.cfg.Folder.Probe(ctx, f.Document).Outcome == lease.Ours {
 		return nil
 	}
-	failed := &StartError{Path: l.cfg.Folder.LogPath(LogName), Tail: lease.Tail(l.cfg.Folder.LogPath(LogName), from)}
-	if failed.Tail == "" {
+	if !child.began {
+		return failed(fmt.Errorf("%s does not run", l.cfg.Command[0]))
+	}
+	ended := failed(nil)
+	if ended.Tail == "" {
 		// A full disk keeps the server from saying that the disk is full.
 		if _, err := out.WriteString("a server ended before it served, and logged nothing\n"); err != nil {
-			failed.Tail = fmt.Sprintf("(nothing: %v)", err)
+			ended.Tail = fmt.Sprintf("(nothing: %v)", err)
 		}
 	}
-	return failed
+	return ended
 }
 
 // kept are the variables a server gets of the environment it was started from.

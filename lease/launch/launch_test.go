@@ -73,7 +73,7 @@ func TestAServerThatDies(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the server of this test is a shell")
 	}
-	l := newLauncher(t, "/bin/sh", "-c", "echo no room for me >&2; exit 3")
+	l := newLauncher(t, "/bin/sh", "-c", "echo >&3; echo no room for me >&2; exit 3")
 	l.cfg.Join = time.Hour
 	_, err := l.Find(context.Background())
 	var failed *StartError
@@ -82,16 +82,54 @@ func TestAServerThatDies(t *testing.T) {
 	}
 }
 
-// Where the program is missing, the shell between says so in the log.
-func TestAServerThatIsMissing(t *testing.T) {
+// Where the program cannot be run, the shell between says so in the log, and
+// this process serves: nobody is without the others because an executable is
+// being replaced, or has gone.
+func TestAServerThatDoesNotRun(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a shell starts it elsewhere")
 	}
-	l := newLauncher(t, filepath.Join(t.TempDir(), "none"))
-	l.cfg.Join = time.Hour
-	_, err := l.Find(context.Background())
-	if !errors.Is(err, ErrNoServer) || !strings.Contains(err.Error(), "not found") {
-		t.Errorf("a missing server is reported as %v", err)
+	path := filepath.Join(t.TempDir(), "program")
+	write := func(text string, mode os.FileMode) *os.File {
+		os.Remove(path) // ignore error: the first time there is none
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	var busy *os.File
+	for name, lay := range map[string]func(){
+		"missing":                   func() {},
+		"not executable":            func() { write("", 0o600).Close() },
+		"without its interpreter":   func() { write("#!/nowhere/sh\n", 0o700).Close() },
+		"a folder":                  func() { os.Mkdir(path, 0o700) },
+		"just made, nothing in it":  func() { write("", 0o700).Close() },
+		"being written":             func() { busy = write("#!/bin/sh\nkill -9 $$\n", 0o700) },
+		"gone before it says hello": func() { write("#!/bin/sh\nkill -9 $$\n", 0o700).Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				busy.Close()    // ignore error: mostly there is none
+				os.Remove(path) // ignore error: as above
+			}()
+			lay()
+			l := newLauncher(t, path)
+			l.cfg.Join = time.Hour
+			_, err := l.Find(t.Context())
+			var failed *StartError
+			if !errors.Is(err, ErrNoServer) || !errors.As(err, &failed) || failed.Err == nil || !strings.Contains(err.Error(), path+" does not run") || !strings.Contains(err.Error(), failed.Tail) {
+				t.Errorf("without one to serve in: %v", err)
+			}
+			served := 0
+			l.cfg.InProcess = func(context.Context, lease.History) (lease.Document, error) { served++; return lease.Document{}, nil }
+			if _, err := l.Find(t.Context()); err != nil || served != 1 {
+				t.Errorf("served %d times in this process, %v", served, err)
+			}
+		})
 	}
 }
 
