@@ -32,6 +32,7 @@ type files interface {
 	Link(from, to string) error
 	Close() error
 
+	log(name string) (*os.File, error) // open for appending, made where it is missing; a process is to have it as output
 	names() ([]string, error)
 	sync() error           // makes its names durable, where folders can be synced
 	again() (files, error) // another handle on the same folder
@@ -162,6 +163,10 @@ func (r systemFiles) OpenFile(name string, flag int, perm fs.FileMode) (file, er
 		return nil, err // and no *os.File that is nil
 	}
 	return h, nil
+}
+
+func (r systemFiles) log(name string) (*os.File, error) {
+	return r.Root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
 func (r systemFiles) again() (files, error) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +128,11 @@ func (f *faultyFiles) Lstat(name string) (info fs.FileInfo, err error) {
 	return info, err
 }
 
+func (f *faultyFiles) Stat(name string) (info fs.FileInfo, err error) {
+	err = f.d.call("stat "+name, func() (err error) { info, err = f.files.Stat(name); return err })
+	return info, err
+}
+
 func (f *faultyFiles) OpenFile(name string, flag int, perm fs.FileMode) (h file, err error) {
 	err = f.d.call("open "+name, func() (err error) { h, err = f.files.OpenFile(name, flag, perm); return err })
 	if err != nil {
@@ -145,6 +151,24 @@ func (f *faultyFiles) Rename(from, to string) error {
 
 func (f *faultyFiles) Remove(name string) error {
 	return f.d.call("remove "+name, func() error { return f.files.Remove(name) })
+}
+
+func (f *faultyFiles) Link(from, to string) error {
+	return f.d.call("link to "+to, func() error { return f.files.Link(from, to) })
+}
+
+func (f *faultyFiles) sync() error { return f.d.call("sync the folder", f.files.sync) }
+
+func (f *faultyFiles) log(name string) (h *os.File, err error) {
+	err = f.d.call("open "+name, func() (err error) { h, err = f.files.log(name); return err })
+	if err != nil {
+		if h != nil {
+			h.Close()
+		}
+		return nil, err
+	}
+	f.d.handles = append(f.d.handles, h)
+	return h, nil
 }
 
 func (f *faultyFiles) again() (files, error) { return f.d.openAs("open again", f.files.again) }
@@ -173,18 +197,37 @@ func (f *faultyFile) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
+func (f *faultyFile) Stat() (info fs.FileInfo, err error) {
+	err = f.d.call("stat "+f.name, func() (err error) { info, err = f.file.Stat(); return err })
+	return info, err
+}
+
 func (f *faultyFile) Sync() error { return f.d.call("sync "+f.name, f.file.Sync) }
 
+// A play is what a process does with a disk, and what must be so afterwards.
+type play struct {
+	lay  func(t *testing.T, c *checkout.Checkout) // what it finds; nil: nothing
+	live func(t *testing.T, f *Folder) string     // returns what it came to
+	done string                                   // how that begins without a fault
+
+	// then looks at what it left, through a disk without faults.
+	then func(t *testing.T, c *checkout.Checkout, f *Folder, was, what string)
+	left []string // names that may be there in the end
+
+	few bool // it is like another one, and is tried in every way with -deep only
+}
+
 // TestFaults has every call to the disk of taking, publishing, looking, keeping
-// and releasing fail in every way, and die before and after its effect: the next
-// process always gets through, and nothing is left but server.lock.
+// and releasing, of making and rotating the key, of the launch lock and of the
+// log fail in every way, and die before and after its effect: the next process
+// always gets through, and nothing is left but what has a name in DESIGN.
 func TestFaults(t *testing.T) {
 	timings := Timings{BindGrace: 60 * time.Millisecond, BusyGrace: 30 * time.Millisecond, JoinTimeout: 400 * time.Millisecond, ProbeTimeout: 20 * time.Millisecond}
 	open := func(c *checkout.Checkout, d disk) (*Folder, error) {
 		return Open(Config{Checkout: c, Timings: timings, Version: "v1.0.0", disk: d})
 	}
 	// life returns what a process came to.
-	life := func(c *checkout.Checkout, d disk) (outcome string) {
+	life := func(t *testing.T, p play, c *checkout.Checkout, d disk) (outcome string) {
 		defer func() {
 			if r := recover(); r != nil {
 				if _, ok := r.(crash); !ok {
@@ -198,6 +241,74 @@ func TestFaults(t *testing.T) {
 			return "alone: " + err.Error()
 		}
 		defer f.Close()
+		return p.live(t, f)
+	}
+	fresh := func(t *testing.T, p play) *checkout.Checkout {
+		c := newCheckout(t)
+		if p.lay != nil {
+			p.lay(t, c)
+		}
+		return c
+	}
+	ways := map[string]func(d *faulty){
+		"no space":              func(d *faulty) { d.err = syscall.ENOSPC },
+		"no space, half of it":  func(d *faulty) { d.err, d.short = syscall.ENOSPC, true },
+		"no space from then on": func(d *faulty) { d.err, d.lasting = syscall.ENOSPC, true },
+		"broken":                func(d *faulty) { d.err = syscall.EIO },
+		"broken, and done":      func(d *faulty) { d.err, d.after = syscall.EIO, true },
+		"broken from then on":   func(d *faulty) { d.err, d.lasting = syscall.EIO, true },
+		"not allowed":           func(d *faulty) { d.err = syscall.EACCES },
+		"no descriptors":        func(d *faulty) { d.err = syscall.EMFILE },
+		"gone":                  func(d *faulty) { d.err = syscall.ENOENT },
+		"dead before":           func(*faulty) {},
+		"dead after":            func(d *faulty) { d.after = true },
+	}
+	for title, p := range plays() {
+		count := &faulty{}
+		if got := life(t, p, fresh(t, p), faultyDisk{count}); !strings.HasPrefix(got, p.done) {
+			t.Fatalf("%s without a fault: %s", title, got)
+		}
+		for name, way := range ways {
+			if p.few && !*deep && name != "broken" && name != "dead before" {
+				continue
+			}
+			t.Run(title+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				for at := 1; at <= count.calls+10; at++ {
+					c := fresh(t, p)
+					d := &faulty{at: at}
+					way(d)
+					was := life(t, p, c, faultyDisk{d})
+					if d.hits == 0 {
+						continue // it had fewer calls than that
+					}
+					d.die()
+					what := fmt.Sprintf("call %d (%s), %s, which %s", at, d.what, name, was)
+					f, err := open(c, systemDisk{})
+					if err != nil {
+						t.Fatalf("%s: the next process: %v", what, err)
+					}
+					p.then(t, c, f, was, what)
+					f.Close()
+					left, err := os.ReadDir(c.StateDir())
+					if err != nil {
+						t.Error(err)
+					}
+					for _, e := range left {
+						// Of a temporary file a minute's age says that nobody is
+						// going to rename it.
+						if !slices.Contains(p.left, e.Name()) && !strings.HasSuffix(e.Name(), ".tmp") {
+							t.Errorf("%s: %s is left", what, e.Name())
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func plays() map[string]play {
+	serve := func(t *testing.T, f *Folder) string {
 		began := time.Now()
 		e, err := f.Elect(context.Background(), Candidate{Listen: noListen})
 		if took := time.Since(began); took > 5*time.Second {
@@ -221,54 +332,167 @@ func TestFaults(t *testing.T) {
 		}
 		return "served"
 	}
-	count := &faulty{}
-	if got := life(newCheckout(t), faultyDisk{count}); got != "served" || count.calls < 40 {
-		t.Fatalf("without a fault: %s, %d calls", got, count.calls)
+	served := func(t *testing.T, _ *checkout.Checkout, f *Folder, was, what string) {
+		if was == "joined" || strings.HasPrefix(was, "lost") && !strings.Contains(what, "gone") {
+			t.Errorf("%s: there is nobody to join or lose to", what)
+		}
+		if got := serve(t, f); got != "served" {
+			t.Errorf("%s: the next process is %s", what, got)
+		}
 	}
-	ways := map[string]func(d *faulty){
-		"no space":              func(d *faulty) { d.err = syscall.ENOSPC },
-		"no space, half of it":  func(d *faulty) { d.err, d.short = syscall.ENOSPC, true },
-		"no space from then on": func(d *faulty) { d.err, d.lasting = syscall.ENOSPC, true },
-		"broken":                func(d *faulty) { d.err = syscall.EIO },
-		"broken, and done":      func(d *faulty) { d.err, d.after = syscall.EIO, true },
-		"broken from then on":   func(d *faulty) { d.err, d.lasting = syscall.EIO, true },
-		"not allowed":           func(d *faulty) { d.err = syscall.EACCES },
-		"no descriptors":        func(d *faulty) { d.err = syscall.EMFILE },
-		"gone":                  func(d *faulty) { d.err = syscall.ENOENT },
-		"dead before":           func(*faulty) {},
-		"dead after":            func(d *faulty) { d.after = true },
+	write := func(t *testing.T, c *checkout.Checkout, name, text string) {
+		if err := errors.Join(os.MkdirAll(c.StateDir(), 0o700), os.WriteFile(filepath.Join(c.StateDir(), name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for name, way := range ways {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for at := 1; at <= count.calls+10; at++ {
-				c := newCheckout(t)
-				d := &faulty{at: at}
-				way(d)
-				was := life(c, faultyDisk{d})
-				if d.hits == 0 {
-					continue // it had fewer calls than that
+	const old = "a key that was there before"
+	const dead = "0123456789abcdef0123456789abcdef"
+	aside := func(t *testing.T, c *checkout.Checkout, f *Folder, was, what string) {
+		served(t, c, f, was, what)
+		putAway(t, f.LeasePath(), what)
+	}
+	return map[string]play{
+		"serving": {live: serve, done: "served", then: served, left: []string{lockName}},
+		"serving after one that died": {
+			lay: func(t *testing.T, c *checkout.Checkout) {
+				write(t, c, documentName, `{"schema":"`+Schema+`","token":"`+dead+`","url":null}`)
+				write(t, c, aliveName(dead), "")
+				write(t, c, tempName(dead), "")
+			},
+			live: serve, done: "served", then: served, left: []string{lockName}, few: true,
+		},
+		"serving where a folder lies": {
+			lay: func(t *testing.T, c *checkout.Checkout) {
+				if err := os.MkdirAll(filepath.Join(c.StateDir(), documentName), 0o700); err != nil {
+					t.Fatal(err)
 				}
-				d.die()
-				what := fmt.Sprintf("call %d (%s), %s, which %s", at, d.what, name, was)
-				if was == "joined" || strings.HasPrefix(was, "lost") && name != "gone" {
-					t.Errorf("%s: there is nobody to join or lose to", what)
+			},
+			live: serve, done: "served", then: aside, left: []string{lockName}, few: true,
+		},
+		"making the key": {live: tell, done: "told ", then: told, left: []string{lockName, keyName}},
+		"making the key where there is none in the file": {
+			lay:  func(t *testing.T, c *checkout.Checkout) { write(t, c, keyName, "short") },
+			live: tell, done: "told ", then: told, left: []string{lockName, keyName}, few: true,
+		},
+		"making the key where a link lies": {
+			lay: func(t *testing.T, c *checkout.Checkout) {
+				write(t, c, lockName, "")
+				if err := os.Symlink(lockName, filepath.Join(c.StateDir(), keyName)); err != nil {
+					t.Fatal(err)
 				}
-				if got := life(c, systemDisk{}); got != "served" {
-					t.Errorf("%s: the next process is %s", what, got)
-				}
-				left, err := os.ReadDir(c.StateDir())
+			},
+			live: tell, done: "told ", then: told, left: []string{lockName, keyName},
+		},
+		"rotating the key": {
+			lay: func(t *testing.T, c *checkout.Checkout) { write(t, c, keyName, old) },
+			live: func(_ *testing.T, f *Folder) string {
+				key, err := f.RotateKey()
 				if err != nil {
-					t.Error(err)
+					return "kept: " + err.Error()
 				}
-				for _, e := range left {
-					// Of a temporary file without an .alive file, a minute's
-					// age says that nobody is going to rename it.
-					if e.Name() != lockName && !strings.Contains(e.Name(), ".tmp") {
-						t.Errorf("%s: %s is left", what, e.Name())
-					}
+				return "told " + key
+			},
+			done: "told ", then: told, left: []string{lockName, keyName},
+		},
+		"starting": {
+			live: getTurn, done: "had its turn",
+			then: func(t *testing.T, _ *checkout.Checkout, f *Folder, was, what string) {
+				if got := getTurn(t, f); got != "had its turn" {
+					t.Errorf("%s: the next process %s", what, got)
 				}
-			}
-		})
+			},
+			left: []string{launchName},
+		},
+		"logging": {
+			lay: func(t *testing.T, c *checkout.Checkout) {
+				write(t, c, "server.log", "")
+				if err := os.Truncate(filepath.Join(c.StateDir(), "server.log"), maxLog); err != nil {
+					t.Fatal(err)
+				}
+			},
+			live: say, done: "said", then: saidOn, left: []string{"server.log", "server.log.1"},
+		},
+		"logging where a folder lies": {
+			lay: func(t *testing.T, c *checkout.Checkout) {
+				if err := os.MkdirAll(filepath.Join(c.StateDir(), "server.log"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			},
+			live: say, done: "said",
+			then: func(t *testing.T, c *checkout.Checkout, f *Folder, was, what string) {
+				saidOn(t, c, f, was, what)
+				putAway(t, f.LogPath("server.log"), what)
+			},
+			left: []string{"server.log"},
+		},
+	}
+}
+
+func tell(_ *testing.T, f *Folder) string {
+	key, err := f.Key()
+	if err != nil {
+		return "none: " + err.Error()
+	}
+	return "told " + key
+}
+
+// told looks whether the key that somebody was told is the one for good.
+func told(t *testing.T, _ *checkout.Checkout, f *Folder, was, what string) {
+	key, err := f.Key()
+	if err != nil || !isKey(key) {
+		t.Errorf("%s: the next process has the key %q, %v", what, key, err)
+	}
+	if again, err := f.ReadKey(); err != nil || again != key {
+		t.Errorf("%s: then it is %q, %v", what, again, err)
+	}
+	if before, ok := strings.CutPrefix(was, "told "); ok && before != key {
+		t.Errorf("%s: the next process is told %q", what, key)
+	}
+}
+
+func getTurn(_ *testing.T, f *Folder) string {
+	unlock, ok, err := f.TryLockLaunch()
+	switch {
+	case err != nil:
+		return "does not start: " + err.Error()
+	case !ok:
+		return "waits for nobody"
+	}
+	unlock()
+	return "had its turn"
+}
+
+// say writes to a log that is full after the first line.
+func say(_ *testing.T, f *Folder) string {
+	l, err := f.Log("server.log")
+	if err != nil {
+		return "silent: " + err.Error()
+	}
+	defer l.Close()
+	for range 3 {
+		if _, err := l.Write([]byte("word\n")); err != nil {
+			return "lost a word: " + err.Error()
+		}
+	}
+	return "said"
+}
+
+func saidOn(t *testing.T, _ *checkout.Checkout, f *Folder, was, what string) {
+	if strings.HasPrefix(was, "lost") {
+		t.Errorf("%s: what could be opened is written to", what)
+	}
+	if got := say(t, f); got != "said" {
+		t.Errorf("%s: the next process is %s", what, got)
+	}
+}
+
+// putAway removes what was moved aside, of which there is one at most.
+func putAway(t *testing.T, path, what string) {
+	moved, _ := filepath.Glob(path + ".aside-*") // ignore error: a pattern that is one
+	if len(moved) != 1 {
+		t.Errorf("%s: aside are %v", what, moved)
+	}
+	for _, name := range moved {
+		os.Remove(name) // ignore error: then it is found to be left
 	}
 }

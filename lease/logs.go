@@ -43,13 +43,9 @@ func (f *Folder) OpenLog(name string) (*os.File, error) {
 			f.cfg.Log.Warn("the log cannot be rotated", "name", name, "err", err)
 		}
 	}
-	h, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	log, err := root.log(name)
 	if err != nil {
 		return nil, fmt.Errorf("opening a log: %w", err)
-	}
-	log, ok := h.(*os.File)
-	if !ok {
-		return nil, fmt.Errorf("opening a log: %s is no file of this system", name)
 	}
 	return log, nil
 }
