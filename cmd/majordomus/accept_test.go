@@ -127,7 +127,13 @@ func accFresh(t *testing.T) *accCheckout {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &accCheckout{t: t, root: filepath.Join(dir, "work"), home: filepath.Join(dir, "home"), program: accBinary(t)}
+	return accIn(t, dir, accBinary(t))
+}
+
+// accIn makes the checkout in a folder.
+func accIn(t *testing.T, dir, program string) *accCheckout {
+	t.Helper()
+	c := &accCheckout{t: t, root: filepath.Join(dir, "work"), home: filepath.Join(dir, "home"), program: program}
 	for _, sub := range []string{".git/objects", ".git/refs/heads"} {
 		if err := os.MkdirAll(filepath.Join(c.root, sub), 0o755); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 // Upstream is a small MCP server on its standard streams that does what a test
 // or a benchmark of hosted servers needs, and costs little.
 //
-//	upstream [-note FILE] [-slow FILE] [-until FILE] [-family] [-call hang|die] [-banner]
+//	upstream [-note FILE] [-slow FILE] [-until FILE] [-effects FILE] [-family] [-call hang|die] [-banner]
 //
 // Its tools answer with their arguments. The tool "read" says that it only
 // reads, "write" says nothing of the kind.
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,13 +21,14 @@ import (
 )
 
 var (
-	note   = flag.String("note", "", "a `file` that gets a line for each process: what it is, and its number")
-	slow   = flag.String("slow", "", "a `file` that, where it is there, says how long the answer to initialize takes")
-	until  = flag.String("until", "", "a `file` that calls with a progress token wait for; they tell of progress when it is there, and answer")
-	family = flag.Bool("family", false, "start a process in the same group; neither ends by itself")
-	call   = flag.String("call", "", "what a call does instead of being answered: `hang or die`")
-	banner = flag.Bool("banner", false, "begin with lines that are no messages")
-	child  = flag.Bool("child", false, "be that process")
+	note    = flag.String("note", "", "a `file` that gets a line for each process: what it is, and its number")
+	slow    = flag.String("slow", "", "a `file` that, where it is there, says how long the answer to initialize takes")
+	until   = flag.String("until", "", "a `file` that calls with a progress token wait for; they tell of progress when it is there, and answer")
+	effects = flag.String("effects", "", "a `file` that gets a line for each call of write: the number in its argument n. Calls take the milliseconds that their arguments say, before and after that")
+	family  = flag.Bool("family", false, "start a process in the same group; neither ends by itself")
+	call    = flag.String("call", "", "what a call does instead of being answered: `hang or die`")
+	banner  = flag.Bool("banner", false, "begin with lines that are no messages")
+	child   = flag.Bool("child", false, "be that process")
 )
 
 // longest is how long a process lives that nobody ends: tests are over then.
@@ -53,14 +55,18 @@ func main() {
 }
 
 func write(what string) {
-	if *note == "" {
-		return
+	if *note != "" {
+		appendTo(*note, fmt.Sprintf("%s %d\n", what, os.Getpid()))
 	}
-	f, err := os.OpenFile(*note, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+}
+
+// appendTo writes a line in one piece.
+func appendTo(path, line string) {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		panic(err)
 	}
-	if _, err := fmt.Fprintf(f, "%s %d\n", what, os.Getpid()); err != nil {
+	if _, err := f.WriteString(line); err != nil {
 		panic(err)
 	}
 	f.Close()
@@ -78,6 +84,10 @@ func serve() {
 			fmt.Fprintln(os.Stderr, "no more")
 			os.Exit(4)
 		}
+		if *effects != "" {
+			go effect(m, append(frame.Result(m.ID, result), '\n')) // ends with the process
+			return true
+		}
 		token := frame.Get(m.Params, "_meta", "progressToken")
 		if *until == "" || token == nil {
 			return false
@@ -85,6 +95,23 @@ func serve() {
 		go late(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`+"\n%s\n", token, frame.Result(m.ID, result))) // ends with the process
 		return true
 	}}.Serve()
+}
+
+// effect is a call that leaves a trace, which outlives whoever left it. It is
+// deaf to cancellation: what runs is not called back.
+func effect(m frame.Message, answer []byte) {
+	argument := func(name string) string { return string(frame.Get(m.Params, "arguments", name)) }
+	pause := func(name string) {
+		if ms, err := strconv.Atoi(argument(name)); err == nil {
+			time.Sleep(time.Duration(ms) * time.Millisecond)
+		}
+	}
+	pause("before")
+	if name, _ := frame.Text(frame.Get(m.Params, "name")); name == "write" {
+		appendTo(*effects, argument("n")+"\n")
+	}
+	pause("after")
+	os.Stdout.Write(answer) // ignore error: the other side has gone
 }
 
 // late writes lines once the file is there. One write, so that no other comes
