@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -103,22 +104,43 @@ func (c *Checkout) ReadLayer(name string) ([]byte, error) {
 	// links, and not into what is local.
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		info, err := w.root.Lstat(filepath.FromSlash(dir))
+		if momentary(err) {
+			return nil, fmt.Errorf("reading the layer: %w", err)
+		}
 		if err != nil || !info.IsDir() || w.hidden(dir, info) {
 			return nil, none
 		}
 	}
-	info, reason := w.look(name)
+	info, reason, err := w.look(name)
 	if reason != "" {
 		return nil, none
 	}
-	b, err := w.read(name, info)
-	if err != nil {
+	var b []byte
+	if err == nil {
+		b, err = w.read(name, info)
+	}
+	switch {
+	case momentary(err):
+		return nil, fmt.Errorf("reading the layer: %w", err)
+	case err != nil:
 		return nil, none
 	}
 	return b, nil
 }
 
 var errBound = errors.New("the layer is full")
+
+// momentary reports whether err says nothing of the file: this process has no
+// descriptor or memory left, or the disk fails. What was there may well be there
+// still.
+func momentary(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
 
 // walker looks at files of one repo folder through one root, which no name and
 // no link gets out of.
@@ -152,7 +174,7 @@ func (c *Checkout) walker() (*walker, error) {
 func (w *walker) walk(dir string, depth int) error {
 	entries, err := w.list(dir)
 	if err != nil {
-		if dir == "." {
+		if dir == "." || momentary(err) {
 			return err
 		}
 		w.skip(dir, "cannot be listed")
@@ -182,9 +204,15 @@ func (w *walker) walk(dir string, depth int) error {
 			}
 			continue
 		}
-		info, reason := w.look(name)
-		if reason == "" && !w.isText(name, info) {
-			reason = "not UTF-8 text"
+		info, reason, err := w.look(name)
+		if err == nil && reason == "" {
+			var is bool
+			if is, err = w.isText(name, info); !is {
+				reason = "not UTF-8 text"
+			}
+		}
+		if err != nil {
+			return err
 		}
 		if reason == barred {
 			continue // meant not to be served, so not worth a word
@@ -221,33 +249,38 @@ func (w *walker) list(dir string) ([]fs.DirEntry, error) {
 const barred = "not part of the layer"
 
 // look says what lies at name, through a link if it is one, or why it is not
-// served.
-func (w *walker) look(name string) (fs.FileInfo, string) {
+// served. An error says that this cannot be told now.
+func (w *walker) look(name string) (info fs.FileInfo, reason string, err error) {
 	native := filepath.FromSlash(name)
-	info, err := w.root.Lstat(native)
-	if err != nil {
-		return nil, "cannot be looked at"
+	info, err = w.root.Lstat(native)
+	switch {
+	case momentary(err):
+		return nil, "", err
+	case err != nil:
+		return nil, "cannot be looked at", nil
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if info, err = w.root.Stat(native); err != nil {
-			return nil, "a link that leaves the folder or leads nowhere"
-		}
-		if info.IsDir() {
-			return nil, "a link to a folder" // its files are here under their own names
-		}
-		if !w.shared(native) {
-			return nil, barred
+		info, err = w.root.Stat(native)
+		switch {
+		case momentary(err):
+			return nil, "", err
+		case err != nil:
+			return nil, "a link that leaves the folder or leads nowhere", nil
+		case info.IsDir():
+			return nil, "a link to a folder", nil // its files are here under their own names
+		case !w.shared(native):
+			return nil, barred, nil
 		}
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, "not a regular file"
+		return nil, "not a regular file", nil
 	case w.hidden(name, info):
-		return nil, barred
+		return nil, barred, nil
 	case info.Size() > maxLayerBytes:
-		return nil, fmt.Sprintf("larger than %d bytes", maxLayerBytes)
+		return nil, fmt.Sprintf("larger than %d bytes", maxLayerBytes), nil
 	}
-	return info, ""
+	return info, "", nil
 }
 
 // shared reports whether the link at name leads neither into what is local nor
@@ -275,15 +308,18 @@ func (w *walker) hidden(name string, info fs.FileInfo) bool {
 }
 
 // isText reports whether the file is UTF-8, reading it only when it is not as
-// it was at the last walk.
-func (w *walker) isText(name string, info fs.FileInfo) bool {
+// it was at the last walk. What cannot be told now is not remembered.
+func (w *walker) isText(name string, info fs.FileInfo) (bool, error) {
 	t, ok := w.known[name]
 	if !ok || t.size != info.Size() || !t.mod.Equal(info.ModTime()) {
 		_, err := w.read(name, info)
+		if momentary(err) {
+			return false, err
+		}
 		t = text{info.Size(), info.ModTime(), err == nil}
 	}
 	w.found[name] = t
-	return t.ok
+	return t.ok, nil
 }
 
 // read reads the file that look found at name.

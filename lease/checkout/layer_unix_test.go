@@ -3,6 +3,9 @@
 package checkout
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -35,5 +38,57 @@ func TestNamedPipes(t *testing.T) {
 	}
 	if _, err := Open(root); err == nil {
 		t.Error("a pipe is a manifest")
+	}
+}
+
+// A process without descriptors cannot tell what is there. The layer is read as
+// a whole or not at all, and nothing that could not be told is remembered.
+func TestLayerWithoutDescriptors(t *testing.T) {
+	want := []string{"a.md", "b/c.md", "b/d/e.md", "link.md"}
+	root := tree(t, map[string]string{".ai/repo/a.md": "a", ".ai/repo/b/c.md": "c", ".ai/repo/b/d/e.md": "e"})
+	if err := os.Symlink("a.md", filepath.Join(root, ".ai/repo/link.md")); err != nil {
+		t.Fatal(err)
+	}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	next, err := syscall.Open(root, syscall.O_RDONLY, 0) // the lowest that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(next)
+	failed := 0
+	for left := range 8 {
+		c := mustOpen(t, root)
+		few := before
+		few.Cur = uint64(next + left)
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		layer, err := c.Layer()
+		read := map[string]error{}
+		for _, name := range want {
+			_, read[name] = c.ReadLayer(name)
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			failed++
+		} else if got := paths(layer); !slices.Equal(got, want) {
+			t.Errorf("with %d left: %v", left, got)
+		}
+		for name, err := range read {
+			if errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("with %d left: %s: %v", left, name, err)
+			}
+		}
+		if got := paths(layerOf(t, c)); !slices.Equal(got, want) {
+			t.Errorf("after there were %d left: %v", left, got)
+		}
+	}
+	if failed == 0 || failed == 8 {
+		t.Errorf("%d of 8 could not be read: this tries too little", failed)
 	}
 }
