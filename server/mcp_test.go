@@ -234,7 +234,11 @@ func stream(t *testing.T, s *Server, plain bool) (*line, <-chan error) {
 	}
 	served, ran := make(chan error, 1), make(chan error, 1)
 	go func() { ran <- s.Run(t.Context()) }()
-	go func() { served <- s.ServeStream(t.Context(), theirs, plain) }()
+	bridge := ""
+	if !plain {
+		bridge = "0f0e0d0c-0b0a-4908-8706-050403020100"
+	}
+	go func() { served <- s.ServeStream(t.Context(), theirs, bridge) }()
 	t.Cleanup(func() {
 		s.stop(true)
 		if err := <-ran; err != nil {
@@ -290,7 +294,7 @@ func TestServeStreamAfterTheEnd(t *testing.T) {
 	s.end("over")
 	ours, theirs := net.Pipe()
 	defer ours.Close()
-	if err := s.ServeStream(t.Context(), theirs, true); err == nil || !strings.Contains(err.Error(), messageDraining) {
+	if err := s.ServeStream(t.Context(), theirs, ""); err == nil || !strings.Contains(err.Error(), messageDraining) {
 		t.Error(err)
 	}
 	s.core.Close()

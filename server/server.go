@@ -223,11 +223,11 @@ func (s *Server) readKey() (*secret, error) {
 }
 
 // ServeStream serves one client on rw, without HTTP and without a key, until
-// its input ends or ctx does, and closes rw. plain says that the client itself
-// is at the other end, not a bridge. Run must be running: it follows the layer
+// its input ends or ctx does, and closes rw. bridge is the UUID of the bridge at
+// the other end, or empty where the client itself is there. Run must be running: it follows the layer
 // and ends what is served here when it ends.
-func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, plain bool) error {
-	if err := s.core.ServeStream(ctx, rw, session.Peer{Plain: plain, Confirms: !plain}); err != nil {
+func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, bridge string) error {
+	if err := s.core.ServeStream(ctx, rw, session.Peer{Bridge: bridge, Plain: bridge == "", Confirms: bridge != ""}); err != nil {
 		return fmt.Errorf("serving a client: %w", err)
 	}
 	return nil

@@ -66,7 +66,7 @@ func (a *app) standalone(ctx context.Context) error {
 	go func() { done <- s.Run(runCtx) }() // waited for below
 	ended := make(chan error, 1)
 	go func() {
-		err := s.ServeStream(ctx, newStdio(ctx, a.in, a.out), true)
+		err := s.ServeStream(ctx, newStdio(ctx, a.in, a.out), "")
 		cancel()
 		ended <- errors.Join(err, <-done)
 	}()
@@ -144,7 +144,7 @@ func (s *stdio) Close() error {
 // mcp runs the bridge for the editor on the standard streams.
 func (a *app) mcp(ctx context.Context) error {
 	log := a.logger()
-	f := &finder{app: a, log: log, inner: newInner()}
+	f := &finder{app: a, id: newID(), log: log, inner: newInner()}
 	f.hinted()
 	// The first search starts before the editor's first line is read, and is
 	// waited for even when there never is one: `majordomus mcp </dev/null`
@@ -159,7 +159,7 @@ func (a *app) mcp(ctx context.Context) error {
 	taken := false
 	policy := f.policy()
 	err := bridge.Run(ctx, bridge.Config{
-		In: a.in, Out: a.out, ID: newID(),
+		In: a.in, Out: a.out, ID: f.id,
 		Find: func(ctx context.Context, why error) (bridge.Endpoint, error) {
 			if !taken {
 				taken = true
@@ -190,6 +190,7 @@ func (a *app) mcp(ctx context.Context) error {
 // finder finds the server for one editor, again and again.
 type finder struct {
 	app   *app
+	id    string // the bridge's
 	log   *slog.Logger
 	inner *inner
 
@@ -315,7 +316,7 @@ func (f *finder) alone(why error) (bridge.Endpoint, error) {
 	if p.Checkout == nil {
 		p.Checkout, p.policy = f.checkout, f.policy()
 	}
-	open, end, err := f.inner.alone(f.app, p, text, f.log)
+	open, end, err := f.inner.alone(f.app, p, text, f.id, f.log)
 	if err != nil {
 		return bridge.Endpoint{}, err
 	}

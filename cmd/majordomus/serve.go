@@ -385,9 +385,10 @@ func (in *inner) elect(a *app, p place, log *slog.Logger) func(context.Context, 
 	}
 }
 
-// alone serves one client without lease or port, and says why. end has the
+// alone serves one client, behind the bridge of that id, without lease or port,
+// and says why. end has the
 // server answer what is in flight and send its client elsewhere.
-func (in *inner) alone(a *app, p place, why string, log *slog.Logger) (open func(context.Context) (io.ReadWriteCloser, error), end func(), err error) {
+func (in *inner) alone(a *app, p place, why, bridge string, log *slog.Logger) (open func(context.Context) (io.ReadWriteCloser, error), end func(), err error) {
 	s, err := server.New(server.Config{
 		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Idle: -1, Hosting: a.hosts(p.Checkout),
 		Version: programVersion(), Executable: a.started, Alone: why, Log: log,
@@ -404,7 +405,7 @@ func (in *inner) alone(a *app, p place, why string, log *slog.Logger) (open func
 	})
 	return func(context.Context) (io.ReadWriteCloser, error) {
 		ours, theirs := net.Pipe()
-		in.wg.Go(func() { s.ServeStream(in.ctx, theirs, false) }) // ignore error: the bridge sees the end of its side
+		in.wg.Go(func() { s.ServeStream(in.ctx, theirs, bridge) }) // ignore error: the bridge sees the end of its side
 		return ours, nil
 	}, end, nil
 }

@@ -297,6 +297,44 @@ func TestAnotherHandshake(t *testing.T) {
 	stands("on the next server")
 }
 
+// TestAloneIsTheSamePeer has an editor's checkout vanish with its server: served
+// alone it is the peer that it was, with what it announced, and is so again when
+// it is back.
+func TestAloneIsTheSamePeer(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := accFresh(t)
+	c.policy("  join_timeout_seconds: 1\n  busy_grace_seconds: 0.5\n  probe_timeout_seconds: 0.2\n")
+	m := c.mate("editor", false)
+	m.says("default", "src/auth")
+	server, away := c.mustLease().PID, c.root+".away"
+	if err := os.Rename(c.root, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	m.says("docs", "docs")
+	if s := m.mustServer(); s.Alone == "" {
+		t.Fatalf("served by %+v", s)
+	}
+	if err := m.is(m.sees()); err != nil {
+		t.Error(err)
+	}
+	if err := os.Rename(away, c.root); err != nil {
+		t.Fatal(err)
+	}
+	accPoll(t, 20*time.Second, "it comes back", func() error {
+		if s := m.mustServer(); s.Alone != "" {
+			return errors.New(s.Alone)
+		}
+		return nil
+	})
+	m.says("docs", "docs/more")
+	if err := m.is(m.sees()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTwentyBack has twenty editors on one board after their server was killed,
 // each once, and meeting the others as before.
 func TestTwentyBack(t *testing.T) {
