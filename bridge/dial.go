@@ -36,10 +36,12 @@ func (r *Refusal) Error() string {
 }
 
 // elsewhere reports whether the refusal means that another server should be
-// looked for. Any other one would be met again.
+// looked for. Any other one would be met again. Who cannot read its lease just
+// now may be able to in a moment; if not, the search finds it silent and takes its
+// place.
 func (r *Refusal) elsewhere() bool {
 	return r.Status == http.StatusConflict && r.Code == "lease_lost" ||
-		r.Status == http.StatusServiceUnavailable && r.Code == "draining"
+		r.Status == http.StatusServiceUnavailable && (r.Code == "draining" || r.Code == "lease_unreadable")
 }
 
 // seek starts a search for the server. One at a time.
