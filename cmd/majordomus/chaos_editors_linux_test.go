@@ -246,7 +246,7 @@ func (e *chaosEditor) judge(call *chaosCall, a chaosAnswer) {
 		return // that one may fail; what it did is the ledger's
 	case hosted && strings.HasSuffix(outcome, "tool not found"), call.kind == "resources/read":
 		// What says what is hosted, and what was to be read, was not there.
-		if e.wasOn(faultMoved, call.asked.Add(-3*time.Second)) {
+		if e.wasOn(faultMoved, call.asked.Add(-3*time.Second)) || strings.HasSuffix(outcome, "too many open files") && e.wasOn(faultServerFull, call.asked) {
 			return
 		}
 	}

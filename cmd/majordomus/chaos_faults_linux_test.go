@@ -28,7 +28,11 @@ type chaosFault struct {
 	strike func(c *chaos, way int) (mend func(), err error)
 }
 
-const faultMoved = "the checkout was moved away, and back"
+// Faults that answers may tell of.
+const (
+	faultMoved      = "the checkout was moved away, and back"
+	faultServerFull = "the server had no descriptor left"
+)
 
 // makeTrouble deals faults until then.
 func (c *chaos) makeTrouble(r *rand.Rand, until time.Time) {
@@ -164,7 +168,7 @@ var chaosFaults = []chaosFault{
 		}
 		return mend, nil
 	}},
-	{"the server had no descriptor left", 2, 2 * time.Second, func(c *chaos, way int) (func(), error) {
+	{faultServerFull, 2, 2 * time.Second, func(c *chaos, way int) (func(), error) {
 		pid, err := c.holder()
 		if err != nil {
 			return nil, err
