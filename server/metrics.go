@@ -88,6 +88,7 @@ func (s *Server) writeMetrics(b *bytes.Buffer) {
 	metric("majordomus_lease_lost", "gauge", "Whether it held it and another server took its place.", "", one(s.lost()))
 	metric("majordomus_draining", "gauge", "Whether it is ending and lets nobody new in.", "", one(s.reason() != ""))
 	metric("majordomus_sessions", "gauge", "Clients that are attached, mere probes among them.", "", sessions)
+	metric("majordomus_sessions_kept", "gauge", "Sessions that count against the bound, of clients that may come back among them.", "", s.core.Sessions())
 	metric("majordomus_peers", "gauge", "Peers that are attached, by how.",
 		`{front="hand"}`, fronts["hand"], `{front="http"}`, fronts["http"], `{front="link"}`, fronts["link"], `{front="stdio"}`, fronts["stdio"])
 	metric("majordomus_claims", "gauge", "Claims of attached peers.", "", claims)

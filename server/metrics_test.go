@@ -86,14 +86,29 @@ func TestMetrics(t *testing.T) {
 	three := newLine(t, conn, conn)
 	three.hear("101 Switching Protocols")
 
+	// A client over HTTP whose stream has broken: it has gone, and its session is
+	// kept for when it comes back.
+	gone, err := http.NewRequest("GET", p.url+"/mcp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range map[string]string{"Authorization": "Bearer " + p.key, "Accept": "text/event-stream", "Mcp-Session-Id": p.session()} {
+		gone.Header.Set(k, v)
+	}
+	stream, err := p.client.Do(gone)
+	if err != nil || stream.StatusCode != 200 {
+		t.Fatal(err, stream)
+	}
+	stream.Body.Close()
+
 	var got map[string]float64
 	eventually(t, "all is counted", func() bool {
 		got = p.scrape()
-		return got[`majordomus_tool_calls_total{tool="unknown",upstream="",outcome="failed"}`] == 3
+		return got[`majordomus_tool_calls_total{tool="unknown",upstream="",outcome="failed"}`] == 3 && got["majordomus_sessions"] == 3
 	})
 	for name, want := range map[string]float64{
 		`majordomus_build_info{version="v0.1.0"}`: 1, "majordomus_lease_held": 1, "majordomus_lease_lost": 0, "majordomus_draining": 0,
-		"majordomus_sessions": 3, `majordomus_peers{front="link"}`: 2, `majordomus_peers{front="hand"}`: 0,
+		"majordomus_sessions": 3, "majordomus_sessions_kept": 4, `majordomus_peers{front="link"}`: 2, `majordomus_peers{front="hand"}`: 0,
 		"majordomus_claims": 2, "majordomus_overlaps": 1, "majordomus_rejoins_total": 1,
 		`majordomus_tool_calls_total{tool="far__write",upstream="far",outcome="ok"}`:               1,
 		`majordomus_tool_calls_total{tool="far__write",upstream="far",outcome="error"}`:            1,

@@ -337,6 +337,14 @@ func (c *Core) Stats() (peers, inFlight int) {
 	return c.attached, c.inFlight
 }
 
+// Sessions returns how many sessions there are, of which MaxSessions bounds the
+// number: those of clients that are not attached, but may come back, too.
+func (c *Core) Sessions() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sessions)
+}
+
 // Rejoined is how many links were of bridges that had lost or left another.
 func (c *Core) Rejoined() int64 { return c.rejoined.Load() }
 
