@@ -337,6 +337,7 @@ type accEditor struct {
 	mu      sync.Mutex
 	next    int
 	waiting map[int]chan []byte
+	told    int // what nobody asked for
 	faults  []string
 	ended   chan struct{}
 }
@@ -411,6 +412,7 @@ func (e *accEditor) line(line []byte) {
 		return
 	}
 	if m.Method != "" || m.ID == nil {
+		e.told++
 		return
 	}
 	ch := e.waiting[*m.ID]
