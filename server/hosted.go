@@ -132,7 +132,7 @@ func (s *Server) serveUpstreams(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	problems, _, trouble := s.hub.Trouble()
-	all.Upstreams = s.hub.States()
+	all.Upstreams = s.hub.Measured()
 	all.Problems = append(all.Problems, problems...)
 	if trouble != nil {
 		var untrusted *Untrusted

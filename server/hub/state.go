@@ -53,15 +53,22 @@ const longStart = 2 * time.Second
 
 var liveliness = []string{stateStopped, stateFailed, stateStarting, stateReady}
 
-// States describes the hosted servers, by name.
-func (h *Hub) States() []State {
+// States describes the hosted servers, by name. What memory their processes have
+// is left out: to know it, most systems have to be asked of every process that
+// there is.
+func (h *Hub) States() []State { return h.states(false) }
+
+// Measured is States with the memory.
+func (h *Hub) Measured() []State { return h.states(true) }
+
+func (h *Hub) states(memory bool) []State {
 	h.mu.Lock()
 	ups := maps.Clone(h.ups)
 	clients := len(h.present)
 	h.mu.Unlock()
 	list := []State{}
 	for _, name := range slices.Sorted(maps.Keys(ups)) {
-		list = append(list, ups[name].state(clients))
+		list = append(list, ups[name].state(clients, memory))
 	}
 	return list
 }
@@ -99,7 +106,7 @@ func livelier(a, b string) string {
 	return a
 }
 
-func (u *upstream) state(clients int) State {
+func (u *upstream) state(clients int, memory bool) State {
 	u.mu.Lock()
 	s := State{
 		Name: u.server.Name, State: stateStopped, Share: u.server.Share, Processes: []Process{}, Clients: clients}
@@ -137,7 +144,9 @@ func (u *upstream) state(clients int) State {
 		in.mu.Unlock()
 		if c != nil {
 			p := Process{PID: c.PID(), Since: c.Started(), Client: owner}
-			p.Memory, _ = c.Memory() // not every system tells
+			if memory {
+				p.Memory, _ = c.Memory() // not every system tells
+			}
 			s.Processes = append(s.Processes, p)
 		}
 	}

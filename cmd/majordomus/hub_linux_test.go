@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHealthAsksNoProcess has health, which whoever reaches the port may ask for,
+// look at hosted servers without reading what each process of the machine is
+// doing: only who wants to know their memory pays for that.
+func TestHealthAsksNoProcess(t *testing.T) {
+	c := accFresh(t)
+	upstream, err := hubUpstream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.hosts(map[string]hubServer{"a": {Command: upstream}, "b": {Command: upstream}})
+	c.mustRun("trust", "--yes")
+	e := c.boardEditor("claude-code")
+	accPoll(t, 30*time.Second, "both run", func() error {
+		if out := c.mustRun("upstream", "list"); strings.Count(out, "ready") != 2 {
+			return errors.New(out)
+		}
+		return nil
+	})
+	pid := c.mustLease().PID
+	reads := func(f func()) (n int) {
+		t.Helper()
+		count := func() (n int) {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(b)) {
+				fmt.Sscanf(line, "syscr: %d", &n) // ignore error: another line
+			}
+			return n
+		}
+		before := count()
+		for range 3 {
+			f()
+		}
+		return count() - before
+	}
+	health := reads(func() {
+		if _, err := e.tool("majordomus_health", map[string]any{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	list := reads(func() { c.mustRun("upstream", "list") })
+	t.Logf("3 looks at health read %d times, 3 at the hosted servers and their memory %d times", health, list)
+	if health > list/3 {
+		t.Errorf("health reads %d times where the memory of hosted servers takes %d", health, list)
+	}
+}
