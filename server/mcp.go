@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"time"
 
@@ -146,27 +145,36 @@ const (
 // nameOthers says who else is there, and what each works on.
 func (s *Server) nameOthers(b *strings.Builder, caller string) {
 	views, _ := s.board.Views()
-	var others []board.View
-	for _, v := range views {
-		if v.Attached && v.Key != caller {
-			others = append(others, v)
+	// Those who announced something first: that is what is to be known.
+	var first, then []*board.View
+	n := 0
+	for i := range views {
+		v := &views[i]
+		if !v.Attached || v.Key == caller {
+			continue
+		}
+		n++
+		switch {
+		case len(v.Claims) > 0 && len(first) <= mostNamed:
+			first = append(first, v)
+		case len(v.Claims) == 0 && len(then) <= mostNamed:
+			then = append(then, v)
 		}
 	}
-	switch len(others) {
+	others := append(first, then...)
+	switch n {
 	case 0:
 		b.WriteString(" No other peer is attached at the moment.")
 		return
 	case 1:
 		b.WriteString(" 1 other peer is attached at the moment:")
 	default:
-		fmt.Fprintf(b, " %d other peers are attached at the moment:", len(others))
+		fmt.Fprintf(b, " %d other peers are attached at the moment:", n)
 	}
-	// Those who announced something first: that is what is to be known.
-	slices.SortStableFunc(others, func(x, y board.View) int { return min(1, len(y.Claims)) - min(1, len(x.Claims)) })
 	begin := b.Len()
 	for i, v := range others {
 		if i == mostNamed || b.Len()-begin > longestNamed {
-			fmt.Fprintf(b, "\n- and %d more", len(others)-i)
+			fmt.Fprintf(b, "\n- and %d more", n-i)
 			break
 		}
 		fmt.Fprintf(b, "\n- %s (%s)", v.ID, brief(cmp.Or(v.Client, "unnamed"), 40))

@@ -117,6 +117,7 @@ type Board struct {
 
 	mu        sync.Mutex // never held while anybody is told anything
 	peers     map[string]*peer
+	order     []*peer          // the same, as they are shown
 	session   map[string]*peer // by the sessions that are there
 	rev       uint64           // counts changes of the peers
 	revBell   bell
@@ -233,6 +234,7 @@ func (b *Board) pruneLocked() {
 	})
 	for _, p := range gone[:len(gone)-mostDeparted] {
 		delete(b.peers, p.Key)
+		b.placeLocked(p)
 	}
 }
 
@@ -390,24 +392,39 @@ func (b *Board) viewsLocked() []View {
 	if b.views != nil {
 		return b.views
 	}
-	views := make([]View, 0, len(b.peers))
-	for _, p := range b.peers {
+	views := make([]View, 0, len(b.order))
+	for _, p := range b.order {
 		if p.view == nil {
 			p.view = b.viewOf(p)
 		}
 		views = append(views, *p.view)
 	}
-	slices.SortFunc(views, func(x, y View) int {
-		switch {
-		case x.Attached != y.Attached && x.Attached:
-			return -1
-		case x.Attached != y.Attached:
-			return 1
-		}
-		return cmp.Or(x.Since.Compare(y.Since), strings.Compare(x.ID, y.ID), strings.Compare(x.Key, y.Key))
-	})
 	b.views = views
 	return views
+}
+
+// compare says who of two is shown first.
+func (p *peer) compare(o *peer) int {
+	switch there := p.attached(); {
+	case there != o.attached() && there:
+		return -1
+	case there != o.attached():
+		return 1
+	}
+	return cmp.Or(p.Since.Compare(o.Since), strings.Compare(p.ID, o.ID), strings.Compare(p.Key, o.Key))
+}
+
+// placeLocked puts a peer where it is shown now, or takes it out when it is not
+// on the board any more. There may be a thousand, and a change of one is no reason
+// to sort them all while others wait.
+func (b *Board) placeLocked(p *peer) {
+	if i := slices.Index(b.order, p); i >= 0 {
+		b.order = slices.Delete(b.order, i, i+1)
+	}
+	if b.peers[p.Key] == p {
+		i, _ := slices.BinarySearchFunc(b.order, p, (*peer).compare)
+		b.order = slices.Insert(b.order, i, p)
+	}
 }
 
 func (b *Board) viewOf(p *peer) *View {
@@ -441,6 +458,7 @@ func (b *Board) Changed(ctx context.Context, revision uint64) error {
 func (b *Board) changedLocked(p *peer, e Event) {
 	b.rev++
 	p.view, b.views = nil, nil
+	b.placeLocked(p)
 	if e.Kind != "" {
 		b.noteLocked(e)
 	}

@@ -1,10 +1,12 @@
 package board
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -447,5 +449,50 @@ func TestViewsAreKept(t *testing.T) {
 	want := View{Peer: Peer{Key: "b", ID: "pb"}, Attached: true, Claims: []Claim{}, Touched: []Touched{}, Checkout: "shop", CheckoutID: "id"}
 	if views, _ := b.Views(); !reflect.DeepEqual(views[0], want) {
 		t.Errorf("%+v, want %+v", views[0], want)
+	}
+}
+
+// Whatever comes, goes, announces or is told anew, each peer is shown once, and in
+// order.
+func TestPlaces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := New("work", "id", false)
+	sessions := map[string]string{} // whose each is
+	for i := range 5000 {
+		key := fmt.Sprint("k", r.IntN(300))
+		who := Peer{Key: key, ID: fmt.Sprint("p", r.IntN(5)), Front: "link", Since: time.Unix(int64(r.IntN(4)), 0)}
+		switch r.IntN(5) {
+		case 0, 1:
+			session := fmt.Sprint(key, " ", r.IntN(2))
+			if r.IntN(10) == 0 {
+				session = fmt.Sprint("shared ", r.IntN(3)) // now one's, now another's
+			}
+			sessions[session] = key
+			b.Attach(session, who)
+		case 2:
+			for session := range sessions { // any
+				delete(sessions, session)
+				b.Detach(session)
+				break
+			}
+		case 3:
+			b.Announce(who, r.IntN(2) == 0, Announcement{Claim: fmt.Sprint(r.IntN(2)), Intent: "x", Scope: []string{"a"}}) // ignore error: too many are refused
+		case 4:
+			b.Announce(who, false, Announcement{Claim: fmt.Sprint(r.IntN(2))}) // ignore error: as above
+		}
+		views, _ := b.Views()
+		there := map[string]bool{}
+		for j, v := range views {
+			there[v.Key] = true
+			if j == 0 {
+				continue
+			}
+			if was := views[j-1]; !was.Attached && v.Attached || was.Attached == v.Attached && cmp.Or(was.Since.Compare(v.Since), strings.Compare(was.ID, v.ID), strings.Compare(was.Key, v.Key)) >= 0 {
+				t.Fatalf("after %d: %+v stands before %+v", i, was, v)
+			}
+		}
+		if len(views) != len(b.peers) || len(there) != len(views) || len(b.order) != len(views) {
+			t.Fatalf("after %d: %d peers are shown of %d", i, len(views), len(b.peers))
+		}
 	}
 }
