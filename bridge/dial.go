@@ -59,7 +59,7 @@ func (b *bridge) seek(why error, pause time.Duration) {
 		b.update(func() {
 			b.seeking = false
 			switch {
-			case b.ended:
+			case b.ended, b.ctx.Err() != nil: // or about to be, and nobody is answered any more
 				if l != nil {
 					b.after = append(b.after, func() { l.close(false) })
 				}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,34 @@ func TestNothingIsWaitedForWhenTheContextEnds(t *testing.T) {
 	`)
 	if s.endErr != context.Canceled {
 		t.Error(s.endErr)
+	}
+}
+
+// A search that ends because the context does is no reason to tell the client
+// that there are no servers.
+func TestASearchCutByTheContextAnswersNothing(t *testing.T) {
+	for range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, client := io.Pipe()
+		var said bytes.Buffer // read when Run has returned
+		ended := make(chan error, 1)
+		go func() {
+			ended <- Run(ctx, Config{In: in, Out: &said, Find: func(ctx context.Context, _ error) (Endpoint, error) {
+				<-ctx.Done()
+				return Endpoint{}, ctx.Err()
+			}})
+		}()
+		for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, ""} { // the first waits once the second is read
+			if _, err := io.WriteString(client, line+"\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		<-ended // ignore error: it is the context's
+		in.Close()
+		if said.Len() > 0 {
+			t.Fatalf("the client was told %s", &said)
+		}
 	}
 }
 
