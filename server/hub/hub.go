@@ -569,7 +569,7 @@ func (in *instance) call(ctx context.Context, r session.Request, method string, 
 	}
 	c, err := in.ready(ctx)
 	if err != nil {
-		return frame.Message{}, err
+		return frame.Message{}, in.cut(ctx, err, "")
 	}
 	var p *progress
 	if token := frame.Get(params, "_meta", "progressToken"); token != nil {
@@ -578,20 +578,34 @@ func (in *instance) call(ctx context.Context, r session.Request, method string, 
 	m, err := c.call(ctx, method, plain(method, params), p.callback())
 	var not *unrun
 	if errors.As(err, &not) && (errors.Is(err, errForgotten) || errors.Is(err, errDead)) {
-		if c, err = in.renew(ctx, c, err); err == nil {
-			m, err = c.call(ctx, method, plain(method, params), p.callback())
+		if c, err = in.renew(ctx, c, err); err != nil {
+			p.flush()
+			return m, in.cut(ctx, err, "")
 		}
+		m, err = c.call(ctx, method, plain(method, params), p.callback())
 	}
 	p.flush()
 	var f *Failure
 	switch {
-	case err == nil || errors.As(err, &f) || ctx.Err() != nil:
+	case err == nil, errors.As(err, &f):
 	case errors.As(err, &not):
 		err = in.fail("upstream_failed", "failed: %w", err)
+	case ctx.Err() != nil:
+		err = in.cut(ctx, err, ", and what it did with this request is not known")
 	default:
 		err = in.fail("upstream_failed", "failed: %w, and what it did with this request is not known", err)
 	}
 	return m, err
+}
+
+// cut is why a call came to nothing whose ctx has ended: where that is because
+// the instance does, a failure that says so, and what is known of the call.
+func (in *instance) cut(ctx context.Context, err error, known string) error {
+	var f *Failure
+	if ctx.Err() == nil || in.ctx.Err() == nil || errors.As(err, &f) {
+		return err
+	}
+	return in.fail("upstream_gone", "is hosted no more%s", known)
 }
 
 // askStateless is ask for a client that cannot be asked back: its call may

@@ -248,6 +248,23 @@ func TestDeathDuringACall(t *testing.T) {
 	})
 }
 
+// TestNoMoreDuringACall takes a server out of the file while calls are in flight
+// there: a client of either era is told that they may have been run.
+func TestNoMoreDuringACall(t *testing.T) {
+	h := settle(t, "log")
+	c, modern := h.client(), h.stateless()
+	const wait = `"name":"log__echo","arguments":{"do":"wait","for":"1m"}`
+	ids := []string{c.send("tools/call", "{"+wait+"}"), modern.send("tools/call", "{"+wait+","+statelessMeta+"}")}
+	eventually(t, "both run", func() bool { return strings.Count(h.log("log"), `"1m"`) == 2 })
+	h.host()
+	h.hub.Look()
+	for i, m := range []frame.Message{c.answer(ids[0]), modern.answer(ids[1])} {
+		if got := string(m.Error); !strings.Contains(got, "not known") || !strings.Contains(got, `"code":"upstream_`) {
+			t.Errorf("client %d is told %s", i, m.Raw)
+		}
+	}
+}
+
 func TestCancelledCall(t *testing.T) {
 	h := settle(t, "log")
 	c := h.client()
