@@ -250,7 +250,11 @@ func (e *chaosEditor) judge(call *chaosCall, a chaosAnswer) {
 			return
 		}
 	}
-	e.wrong("%s is answered to %s %s: %s; %s", e.name, call.kind, call.id, outcome, e.said())
+	why := ""
+	if a.Error != nil {
+		why = a.Error.Message
+	}
+	e.wrong("%s is answered to %s %s: %s: %s; %s", e.name, call.kind, call.id, outcome, why, e.said())
 }
 
 func (e *chaosEditor) count_(table, row string) { e.chaos.count(table, row) }
