@@ -268,11 +268,9 @@ func (b *bridge) told(l *link) {
 		b.send(l, b.mem.initialized)
 	}
 	for _, k := range b.mem.kept {
-		b.replay(l, k.line, func(m frame.Message) {
-			if m.Result == nil || string(frame.Get(m.Result, "isError")) == "true" {
-				b.log.Warn("the server refused what the one before it took", "what", k.key)
-			}
-		})
+		if !k.removes {
+			b.remind(l, k)
+		}
 	}
 	for _, c := range b.listens() {
 		if !c.waiting {

@@ -16,19 +16,22 @@ type memory struct {
 	init        []byte // the client's initialize, once it was answered
 	initialized []byte // its notification
 	roots       bool   // it declared roots
-	kept        []keep // in the order the client sent them
+	kept        []keep // the last of each key, in the order the client sent them
 
 	listed map[string]bool // kinds it has asked for
 	safe   map[string]bool // tools declared read-only or idempotent
 }
 
 // A keep is a request whose effect the next server must have too. A later one
-// of the same key replaces it.
+// of the same key replaces it. One that removes is kept only for as long as an
+// earlier one may have to be sent again.
 type keep struct {
 	key     string
 	line    []byte
 	removes bool // it undoes the effect of the one before
 }
+
+func (k keep) is(other keep) bool { return &k.line[0] == &other.line[0] }
 
 // restart forgets what a client that begins anew no longer means. What it has
 // announced stands: its server still shows it.
@@ -55,16 +58,25 @@ func (m *memory) note(method string) {
 // refuses it. It is called when the request is sent, not when it is answered: a
 // link that comes up between the two must be told as well.
 func (m *memory) keep(k keep) (undo func()) {
-	before := keep{key: k.key, removes: true}
-	if i := m.find(k.key); i >= 0 {
-		before = m.kept[i]
-	}
+	before, was := m.last(k.key)
 	m.set(k)
 	return func() {
-		if i := m.find(k.key); k.removes && i < 0 || i >= 0 && &m.kept[i].line[0] == &k.line[0] {
+		if now, ok := m.last(k.key); !ok || !now.is(k) {
+			return
+		}
+		m.forget(k.key)
+		if was {
 			m.set(before)
 		}
 	}
+}
+
+// last returns what the client said last on a key.
+func (m *memory) last(key string) (keep, bool) {
+	if i := m.find(key); i >= 0 {
+		return m.kept[i], true
+	}
+	return keep{}, false
 }
 
 func (m *memory) find(key string) int {
@@ -72,10 +84,12 @@ func (m *memory) find(key string) int {
 }
 
 func (m *memory) set(k keep) {
-	m.kept = slices.DeleteFunc(m.kept, func(old keep) bool { return old.key == k.key })
-	if !k.removes {
-		m.kept = append(m.kept, k)
-	}
+	m.forget(k.key)
+	m.kept = append(m.kept, k)
+}
+
+func (m *memory) forget(key string) {
+	m.kept = slices.DeleteFunc(m.kept, func(old keep) bool { return old.key == key })
 }
 
 // declared learns from a page of a list of tools which of them may run twice.
@@ -112,6 +126,15 @@ func announcement(arguments []byte) keep {
 		return false
 	})
 	return keep{key: claimKey + name, removes: err == nil && paths == 0}
+}
+
+// remind tells l's server what the client said on a key.
+func (b *bridge) remind(l *link, k keep) {
+	b.replay(l, k.line, func(m frame.Message) {
+		if m.Result == nil || string(frame.Get(m.Result, "isError")) == "true" {
+			b.log.Warn("the server refused what the one before it took", "what", k.key)
+		}
+	})
 }
 
 // replay sends l a request of the client's again, under an id of the bridge's

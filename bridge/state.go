@@ -420,6 +420,14 @@ func (b *bridge) sendCall(l *link, c *call) {
 		c.undo = b.mem.keep(c.changes)
 	}
 	b.send(l, c.line)
+	if c.changes.key != "" && c.sent > 1 {
+		// The server before had two words on one thing, and answered the later
+		// one first: it died, and the earlier comes last here. What counts is
+		// said once more.
+		if k, ok := b.mem.last(c.changes.key); ok && !k.is(c.changes) && !b.pending(k.key, func(c *call) bool { return c.waiting && c.changes.is(k) }) {
+			b.remind(l, k)
+		}
+	}
 	if c == b.opening && b.mem.initialized != nil {
 		// A client that does not wait has said so already, perhaps to a
 		// server that did not live to answer.
@@ -478,6 +486,22 @@ func (b *bridge) drop(c *call) {
 	if b.opening == c {
 		b.opening = nil
 	}
+	if key := c.changes.key; key != "" {
+		if k, ok := b.mem.last(key); ok && k.removes && !b.pending(key, func(*call) bool { return true }) {
+			b.mem.forget(key)
+		}
+	}
+}
+
+// pending reports whether such a request, which says something on a key, is
+// unanswered.
+func (b *bridge) pending(key string, such func(*call) bool) bool {
+	for _, c := range b.calls {
+		if c.changes.key == key && such(c) {
+			return true
+		}
+	}
+	return false
 }
 
 // answer gives the client the one answer to c.
