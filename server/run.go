@@ -113,10 +113,12 @@ func (s *Server) announce(ctx context.Context, failed <-chan error) error {
 	if s.cfg.Tenure == nil {
 		return nil
 	}
-	began := time.Now()
+	// What started this server waits for JoinTimeout, and is to hear before what
+	// was in the way: a disk that had room for the lease and is full now.
+	limit := time.Now().Add(s.cfg.Policy.JoinTimeout / 2)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		err := s.cfg.Tenure.Publish(s.url)
-		if err == nil || errors.Is(err, lease.ErrLost) || time.Since(began) > max(s.cfg.Policy.JoinTimeout, answerLimit) {
+		if err == nil || errors.Is(err, lease.ErrLost) || !time.Now().Before(limit) {
 			s.setTrouble("")
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -81,6 +82,7 @@ func TestOtherNetwork(t *testing.T) {
 // TestNoRoom opens checkouts in which nothing can be written: the client is
 // served alone and told why.
 func TestNoRoom(t *testing.T) {
+	t.Parallel()
 	accNamespaces(t, "-m")
 	const (
 		readOnly = `mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && exec "$0" mcp`
@@ -89,13 +91,21 @@ func TestNoRoom(t *testing.T) {
 		// The folder was used before; its file system filled since.
 		used = fresh + `"$0" serve ensure >/dev/null && "$0" serve stop >/dev/null && `
 	)
-	for _, test := range []struct{ name, script, reason string }{
+	type place struct{ name, script, reason string }
+	var places []place
+	for pages := 1; pages <= 4; pages++ {
+		// Room for the folder, the key, the log and the lease, but not for the
+		// same with an address.
+		places = append(places, place{fmt.Sprintf("full but for %d pages", pages),
+			fresh + `{ cat /dev/zero >.ai/local/filling 2>/dev/null; truncate -s -` + strconv.Itoa(pages*os.Getpagesize()) + ` .ai/local/filling; exec "$0" mcp; }`, "no space left on device"})
+	}
+	for _, test := range append(places, []place{
 		{"read-only", readOnly, "read-only file system"},
 		{"read-only, used before", `"$0" serve ensure >/dev/null && "$0" serve stop >/dev/null && ` + readOnly, "read-only file system"},
 		{"full", fresh + full, "no space left on device"},
 		{"full, used before", used + full, "no space left on device"},
 		{"full, no room for a log", used + `rm .ai/local/state/mcp/server.log && ` + full, "no space left on device"},
-	} {
+	}...) {
 		t.Run(test.name, func(t *testing.T) {
 			c := accFresh(t)
 			cmd := c.command()
@@ -123,6 +133,7 @@ func TestNoRoom(t *testing.T) {
 
 // TestPortTaken asks for a port that somebody has.
 func TestPortTaken(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +167,7 @@ func TestPortTaken(t *testing.T) {
 // TestOutside starts in / and in a bare home: the client is served alone, told
 // why, and nothing is written.
 func TestOutside(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	if _, err := os.Stat("/.ai"); err == nil {
 		accNeed(t, false, "/ is a checkout here")

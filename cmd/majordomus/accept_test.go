@@ -49,6 +49,9 @@ func accNeed(t *testing.T, ok bool, why string) {
 	}
 }
 
+// accAtOnce is how many tests run at once for each core.
+const accAtOnce = 3
+
 // accTemp holds the program, which is built once for all tests.
 var accTemp struct {
 	sync.Mutex
@@ -56,6 +59,15 @@ var accTemp struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.parallel") }) {
+		// They mostly wait for processes: a pause of some seconds here, a page
+		// that is drawn there. One for each core leaves the cores idle.
+		if err := flag.Set("test.parallel", strconv.Itoa(accAtOnce*runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+	}
 	code := m.Run()
 	if accTemp.dir != "" {
 		os.RemoveAll(accTemp.dir) // ignore error: a temporary folder
@@ -593,6 +605,7 @@ var accListening = regexp.MustCompile(`(?m)^listening on (http://127\.0\.0\.1:\d
 
 // TestLostLease is the walk-through of a lease that somebody removes.
 func TestLostLease(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	_, stderr, err := c.run("mcp") // its input is the null device
 	if err != nil {
@@ -648,6 +661,7 @@ func TestLostLease(t *testing.T) {
 // TestForty releases forty bridges at one instant on a checkout that has never
 // had a server.
 func TestForty(t *testing.T) {
+	t.Parallel()
 	for round := range *accRounds {
 		t.Run(strconv.Itoa(round+1), forty)
 		if t.Failed() {
@@ -751,6 +765,7 @@ func forty(t *testing.T) {
 // TestKilled kills the server ten times in a row. The client never initialises
 // again, and never are there two servers that both say they hold the lease.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	e := c.editor()
 	e.mustOpen()
@@ -867,6 +882,7 @@ func accTokens(c *accCheckout) (stop func() []string) {
 // TestRebuilt puts another build at the path of the running server: the next
 // editor's server takes over, and the old one still answers what it has.
 func TestRebuilt(t *testing.T) {
+	t.Parallel()
 	program, err := os.ReadFile(accBinary(t))
 	if err != nil {
 		t.Fatal(err)
@@ -1082,6 +1098,7 @@ func accTurns(t *testing.T, one, two string, most int) {
 // TestCaptured starts the server below callers that wait for the end of what
 // they read: they return while the server lives.
 func TestCaptured(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"substitution":    `out=$("$0" serve ensure) && echo "$out"`,
 		"pipe":            `"$0" serve ensure | cat`,
@@ -1187,6 +1204,7 @@ func accOwnDescriptors(t *testing.T, c *accCheckout, pid int) {
 // TestFirstEditorKilled ends the editor that caused the server in the ways that
 // editors and terminals end their children.
 func TestFirstEditorKilled(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	cmd := exec.Command("/bin/sh", "-c", `"$0" mcp; exit $?`, c.program)
 	cmd.Dir, cmd.Env = c.root, c.environ()
@@ -1257,6 +1275,7 @@ func accStopped(t *testing.T, pid int) {
 // TestStopped stops the server so that it is alive and silent: the next editor
 // is answered within the grace, and the server that wakes lets nobody in.
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.policy("  busy_grace_seconds: 2\n") // not the default, so that the file is seen to be read
 	const grace = 2 * time.Second
@@ -1344,6 +1363,7 @@ func TestStopped(t *testing.T) {
 // as editors do when they die or are written carelessly. It ends in time, and
 // says nothing but JSON-RPC on standard output.
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	hello, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": accHello})
 	if err != nil {
 		t.Fatal(err)
@@ -1423,6 +1443,7 @@ func TestStreams(t *testing.T) {
 // guesswork, and the client is told which line to mend. Mended, it is read anew,
 // by the bridge that refused as well.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.policy("  idle_seconds: 900\n  busy_grace: 2\n")
 	e := c.editor()
@@ -1448,6 +1469,7 @@ func TestRefused(t *testing.T) {
 // TestBackTogether takes away what kept a client from the shared server, under
 // the client: it comes back without a restart, and no call of its fails.
 func TestBackTogether(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.policy("  join_timeout_seconds: 1\n") // it tries after 4 of these
 	local := filepath.Join(c.root, ".ai", "local")
@@ -1488,6 +1510,7 @@ func TestBackTogether(t *testing.T) {
 // and by taking the file away, or spoiling it. The client goes on, newcomers join
 // the same server.
 func TestRotatedKey(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	e := c.editor()
 	e.mustOpen()
@@ -1526,6 +1549,7 @@ func TestRotatedKey(t *testing.T) {
 // TestWordsWithoutAPolicy looks at a server and ends it while its policy cannot
 // be read: that is when somebody wants to.
 func TestWordsWithoutAPolicy(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	e := c.editor()
 	e.mustOpen()
@@ -1544,6 +1568,7 @@ func TestWordsWithoutAPolicy(t *testing.T) {
 // TestStopWaits stops a server with a call in flight: what says that it has
 // stopped is believed, so the process is gone by then.
 func TestStopWaits(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	e := c.editor()
 	e.mustOpen()
@@ -1636,6 +1661,7 @@ func (s *accStranger) heard() (string, int) {
 // TestStranger has somebody else listen where the server was: whatever asks it
 // never shows it the key.
 func TestStranger(t *testing.T) {
+	t.Parallel()
 	begin := func(t *testing.T) (c *accCheckout, e *accEditor, doc lease.Document, key string, index []byte) {
 		c = accFresh(t)
 		e = c.editor()
@@ -1727,6 +1753,7 @@ func TestStranger(t *testing.T) {
 // TestSignals ends bridges as editors do when they have no patience: they are
 // gone at once, whatever they have in flight and whoever reads them.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	for _, words := range [][]string{{"mcp"}, {"mcp", "--standalone"}} {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 			for _, busy := range []bool{false, true} {

@@ -23,12 +23,14 @@ import (
 )
 
 func TestBenchHelp(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	golden(t, filepath.Join("testdata", "benchmark", "help.txt"), c.mustRun("bench", "--help"))
 }
 
 // TestBenchTable has the tables of figures that are what they are.
 func TestBenchTable(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	b := &benchmark{app: &app{out: &out, format: "text"}, result: benchReport{Version: "v1.2.3", OS: "linux", Arch: "amd64", CPUs: 2, Seconds: 49.6, Figures: benchFigures()}}
 	b.print = func(format string, args ...any) { fmt.Fprintf(&out, format, args...) }
@@ -142,6 +144,7 @@ func shapeOf(path string, v any, into *[]string) {
 // no figure is missing that this machine can give, and its members stay what
 // they are.
 func TestBenchAll(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		accNeed(t, false, "proportional memory is read from /proc")
 	}
@@ -197,6 +200,7 @@ func TestBenchAll(t *testing.T) {
 // TestBenchOdd has commands beside it that are no servers, and servers that die
 // and hang.
 func TestBenchOdd(t *testing.T) {
+	t.Parallel()
 	upstream, err := hubUpstream()
 	if err != nil {
 		t.Fatal(err)
@@ -250,6 +254,7 @@ func TestBenchOdd(t *testing.T) {
 }
 
 func TestBenchWords(t *testing.T) {
+	t.Parallel()
 	c := benching(t)
 	for _, words := range [][]string{
 		{"cat"}, {"--tool", "read"}, {"--arguments", "{}", "--", "cat"}, {"--tool", "a", "--arguments", "[]", "--", "cat"}, {"--only", "starts"},
@@ -264,6 +269,7 @@ func TestBenchWords(t *testing.T) {
 
 // TestBenchInterrupted ends it in the middle; nothing may be left of it either.
 func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
 	c := benching(t)
 	cmd := c.command("bench", "--only", "memory,hosted", "--within", "1m")
 	out, err := cmd.StdoutPipe()
@@ -290,6 +296,7 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
+	t.Parallel()
 	for x, want := range map[float64]string{0: "0", 0.004: "0.00", 1.5: "1.50", 3: "3", 9.994: "9.99", 9.996: "10.0", 99.94: "99.9", 99.96: "100", 1234.5: "1234"} {
 		if got := number(x); got != want {
 			t.Errorf("%v: %s, want %s", x, got, want)

@@ -77,6 +77,7 @@ func exits(t *testing.T, err error) int {
 }
 
 func TestBoardHelp(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	for _, word := range []string{"peers", "announce", "executions", "guard"} {
 		c.says("board/help-"+word+".txt", word, "--help")
@@ -84,6 +85,7 @@ func TestBoardHelp(t *testing.T) {
 }
 
 func TestBoardWithoutServer(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.says("board/none-peers.txt", "peers")
 	c.says("board/none-announce.txt", "announce", "moving the parser", "src")
@@ -153,6 +155,7 @@ func (c *accCheckout) boardStop() {
 }
 
 func TestBoardWords(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	claude, cursor := c.boardEditor("claude-code"), c.boardEditor("cursor")
 	a := claude.announce("rewriting login", "src/auth", "src/session")
@@ -293,6 +296,7 @@ func (w *boardWatcher) interrupt() {
 }
 
 func TestPeersWatch(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	claude := c.boardEditor("claude-code")
 	claude.announce("rewriting login", "src/auth")
@@ -359,6 +363,7 @@ func (w *boardWatcher) pictures() {
 // TestPeersOfWorktrees is of editors in two work trees: what changes in the other
 // is shown too, and so is that its server says nothing.
 func TestPeersOfWorktrees(t *testing.T) {
+	t.Parallel()
 	c := guardRepo(t, "")
 	a := c.boardEditor("claude-code").announce("login", "src/auth")
 	tree := *c
@@ -384,6 +389,7 @@ func TestPeersOfWorktrees(t *testing.T) {
 // TestPeersWatchStopped has the server's process stand still with its streams
 // open while another takes its lease.
 func TestPeersWatchStopped(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.policy("  busy_grace_seconds: 1\n")
 	claude := c.boardEditor("claude-code")
@@ -398,6 +404,7 @@ func TestPeersWatchStopped(t *testing.T) {
 
 // TestPeersWatchTerminal has a terminal cleared before each picture.
 func TestPeersWatchTerminal(t *testing.T) {
+	t.Parallel()
 	accNeed(t, boardScript() == nil, "script (util-linux) is missing")
 	c := accFresh(t)
 	claude := c.boardEditor("claude-code")
@@ -441,6 +448,7 @@ func boardScript() error {
 }
 
 func TestExecutionsFollow(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	e := c.boardEditor("claude-code")
 	e.announce("one", "a")

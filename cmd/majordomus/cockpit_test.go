@@ -167,6 +167,7 @@ func (e *accEditor) intends(intent string, scope ...string) {
 // dies and is replaced. What it saw is kept in MAJORDOMUS_ARTEFACTS if that
 // names a folder.
 func TestCockpit(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t)
 	shots := os.Getenv("MAJORDOMUS_ARTEFACTS")
 	if shots == "" {

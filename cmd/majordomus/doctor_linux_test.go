@@ -9,6 +9,7 @@ import (
 // TestDoctorShell has a person at a terminal, whose shell has loaded the hook or
 // not.
 func TestDoctorShell(t *testing.T) {
+	t.Parallel()
 	c := accHealthy(t)
 	for entered, says := range map[string]string{"": "this shell has not loaded it", c.root: "is loaded"} {
 		_, program := accTerminal(t)

@@ -196,6 +196,7 @@ func (c *accCheckout) shows(golden string, code int, words ...string) {
 // TestDoctor has each check find that all is well, and then, one at a time, what
 // can be wrong.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	c := accHealthy(t)
 	before := c.everything()
 	c.healthy()
@@ -454,6 +455,7 @@ func doctorServer(t *testing.T, c *accCheckout) {
 }
 
 func TestDoctorClock(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	at := func(d time.Duration) *time.Time { v := now.Add(d); return &v }
 	for _, tt := range []struct {
@@ -476,6 +478,7 @@ func TestDoctorClock(t *testing.T) {
 }
 
 func TestDoctorVersions(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -506,6 +509,7 @@ func TestDoctorVersions(t *testing.T) {
 }
 
 func TestDoctorPort(t *testing.T) {
+	t.Parallel()
 	taken := func(free bool) func(string, string) (net.Listener, error) {
 		return func(network, address string) (net.Listener, error) {
 			if free && address == "127.0.0.1:0" {
@@ -528,6 +532,7 @@ func TestDoctorPort(t *testing.T) {
 }
 
 func TestDoctorLease(t *testing.T) {
+	t.Parallel()
 	for state, status := range map[string]string{
 		"serving": well, "none": well, "starting": well, "silent": bad, "elsewhere": bad, "unreadable": bad, "lost": warn, "stale": warn,
 	} {

@@ -127,6 +127,7 @@ func fakeEnded(w io.Writer, event, number uint64, tool string) {
 // TestFollowGap has a server forget, and its stream break: what is missing is
 // said, and what is in the list and the stream both is shown once.
 func TestFollowGap(t *testing.T) {
+	t.Parallel()
 	events := func(n int, w http.ResponseWriter) {
 		io.WriteString(w, "event: hello\ndata: {\"generation\":\"g\",\"newest\":7}\n\n: alive\n\n")
 		switch n {
@@ -164,6 +165,7 @@ func TestFollowGap(t *testing.T) {
 }
 
 func TestFollowGapAsJSON(t *testing.T) {
+	t.Parallel()
 	s := newFakeServer(t, func(n int, w http.ResponseWriter) {
 		io.WriteString(w, "event: hello\ndata: {\"generation\":\"g\",\"newest\":7}\n\nevent: gap\ndata: {\"missed\":2}\n\n")
 		fakeEnded(w, 10, 3, "files__three")
@@ -177,6 +179,7 @@ func TestFollowGapAsJSON(t *testing.T) {
 
 // TestFollowOlder has a server that knows no events: it would say so for ever.
 func TestFollowOlder(t *testing.T) {
+	t.Parallel()
 	s := newFakeServer(t, nil, server.Executions{})
 	for _, args := range [][]string{{"executions", "--follow"}, {"peers", "--watch"}} {
 		if out, log, code := s.runs(t, 1, args...); code != exitFailed || out != "" || !strings.Contains(log, "404") {
@@ -187,6 +190,7 @@ func TestFollowOlder(t *testing.T) {
 
 // TestFollowWriteFails has the reader of the output go.
 func TestFollowWriteFails(t *testing.T) {
+	t.Parallel()
 	s := newFakeServer(t, func(n int, w http.ResponseWriter) {
 		io.WriteString(w, "event: hello\ndata: {\"generation\":\"g\",\"newest\":7}\n\n")
 		w.(http.Flusher).Flush()

@@ -71,6 +71,7 @@ func (c *accCheckout) commits(dir string, args ...string) string {
 }
 
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	c := guardRepo(t, "")
 	claude, cursor := c.boardEditor("claude-code"), c.boardEditor("cursor")
 	a := claude.announce("rewriting login", "src/auth", "größe")
@@ -186,6 +187,7 @@ func TestGuard(t *testing.T) {
 }
 
 func TestGuardStrict(t *testing.T) {
+	t.Parallel()
 	c := guardRepo(t, "--strict")
 	e := c.boardEditor("claude-code")
 	a := e.announce("rewriting login", "src/auth")
@@ -207,6 +209,7 @@ func TestGuardStrict(t *testing.T) {
 }
 
 func TestGuardWorktrees(t *testing.T) {
+	t.Parallel()
 	c := guardRepo(t, "")
 	e := c.boardEditor("claude-code")
 	a := e.announce("rewriting login", "src/auth")
@@ -226,6 +229,7 @@ func TestGuardWorktrees(t *testing.T) {
 
 // TestGuardElsewhere is of repositories whose top is not the checkout's root.
 func TestGuardElsewhere(t *testing.T) {
+	t.Parallel()
 	for name, x := range map[string]struct{ manifest, dir, claim, want string }{
 		"repository in a checkout": {"..", ".", "my work/src/auth", "my work/src/auth/token.go"},
 		"checkout in a repository": {"src", "src", "auth", "auth/token.go"},
@@ -251,6 +255,7 @@ func TestGuardElsewhere(t *testing.T) {
 
 // TestGuardFirst is the first commit of a repository.
 func TestGuardFirst(t *testing.T) {
+	t.Parallel()
 	c := guardRepo(t, "")
 	c.boardEditor("claude-code").announce("everything", ".")
 	c.mustGit("checkout", "-q", "--orphan", "new")
@@ -262,6 +267,7 @@ func TestGuardFirst(t *testing.T) {
 // TestGuardUnwell has everything go wrong that can, but for the words: no commit
 // is kept from, and only --strict says why it was not looked at.
 func TestGuardUnwell(t *testing.T) {
+	t.Parallel()
 	none := func(*testing.T, *accCheckout) {}
 	served := func(_ *testing.T, c *accCheckout) { c.boardEditor("claude-code").announce("everything", ".") }
 	// Without its editor nobody starts the next server.
@@ -336,6 +342,7 @@ func TestGuardUnwell(t *testing.T) {
 
 // TestApart has the cheap look at two paths agree with the board's.
 func TestApart(t *testing.T) {
+	t.Parallel()
 	list := []string{".", "a", "a/b", "ab", "a/b/c.go", "a/*", "a/*.go", "**/c.go", "a/[bc]", "*", "b", "a/b.go", "a/bc/d", "å/b", "{a,b}/c"}
 	for _, claimed := range list {
 		for _, staged := range list[1:] { // git never prints .

@@ -41,6 +41,7 @@ var rooms = map[string]struct{ ours, others []string }{
 var topLevel = []string{"bridge", "server", "lease", "install", "cmd", "go.mod", "go.sum", "README.md", "LICENSE", "LICENSE-third-party", "CHANGELOG.md"}
 
 func TestHouse(t *testing.T) {
+	t.Parallel()
 	root := filepath.Join("..", "..")
 	entries, err := os.ReadDir(root)
 	if err != nil {

@@ -85,6 +85,7 @@ func (c *accCheckout) hostsReal(node, upstreams string) {
 // through the hub, and find what they find without it. The checks are in
 // testdata/clients.
 func TestHostedServers(t *testing.T) {
+	t.Parallel()
 	node, clients, upstreams := hubNode(t)
 	for script, least := range map[string]int{"hub1.mjs": 12, "hub2.mjs": 5} {
 		t.Run(script, func(t *testing.T) {
@@ -260,6 +261,7 @@ func (c *accCheckout) trustFinding(e *accEditor) string {
 // the server came about, and every surface say what to run; what a person
 // agrees to starts in the same server, and ends with the agreement.
 func TestTrustedOrNothing(t *testing.T) {
+	t.Parallel()
 	for name, serve := range map[string]func(*accCheckout){
 		"mcp": func(*accCheckout) {}, // by the first editor
 		"serve": func(c *accCheckout) {
@@ -428,6 +430,7 @@ func TestHostedVariables(t *testing.T) {
 // TestHostedAfterAKill kills the server: what it hosted ends, at the latest with
 // the next one, and calls go on.
 func TestHostedAfterAKill(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	noted := c.hostsFamily()
 	c.mustRun("trust", "--yes")

@@ -14,6 +14,7 @@ import (
 // TestInitAsks has a person at a terminal. A no to the editors is no failure:
 // the checkout has begun.
 func TestInitAsks(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")

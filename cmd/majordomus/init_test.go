@@ -32,6 +32,7 @@ func (c *accCheckout) made(root string) []string {
 // TestInit begins a checkout: the files are as they are shown here, a second time
 // changes nothing, and what was there stays.
 func TestInit(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")
@@ -82,6 +83,7 @@ func TestInit(t *testing.T) {
 
 // TestInitPlaces has it begin where people mean, and nowhere else.
 func TestInitPlaces(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")
@@ -129,6 +131,7 @@ func TestInitPlaces(t *testing.T) {
 
 // A clone cannot have it write elsewhere, nor where its manifest does not say.
 func TestInitClones(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.onPath(true)
 	outside := filepath.Join(filepath.Dir(c.root), "outside")
@@ -158,6 +161,7 @@ func TestInitClones(t *testing.T) {
 
 // TestInitEditors offers what is found, once.
 func TestInitEditors(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")
@@ -184,6 +188,7 @@ func TestInitEditors(t *testing.T) {
 
 // The README shows the keys of the policy as init writes them.
 func TestReadmePolicy(t *testing.T) {
+	t.Parallel()
 	b, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

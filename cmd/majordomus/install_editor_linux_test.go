@@ -16,6 +16,7 @@ import (
 
 // TestInstallEditorAsks has a person at a terminal: only a yes is one.
 func TestInstallEditorAsks(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")

@@ -93,6 +93,7 @@ func (c *accCheckout) inLedger(kind string) []install.Entry {
 }
 
 func TestInstallShell(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.extra = []string{"SHELL=/bin/bash"}
 	rc := filepath.Join(c.home, ".bashrc")
@@ -187,6 +188,7 @@ func TestInstallShell(t *testing.T) {
 }
 
 func TestInstallHelp(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	for _, args := range [][]string{{"hook"}, {"env"}, {"env", "enter"}, {"env", "export"}, {"install", "shell"}, {"uninstall", "shell"}, {"install", "hooks"}, {"uninstall", "hooks"}} {
 		c.installGolden("help-"+strings.Join(args, "-")+".txt", c.must(append(args, "--help")...))
@@ -203,6 +205,7 @@ func hookRepo(t *testing.T) *accCheckout {
 }
 
 func TestInstallHooks(t *testing.T) {
+	t.Parallel()
 	c := hookRepo(t)
 	hook := filepath.Join(c.root, ".git/hooks/pre-commit")
 	c.installGolden("hooks-dry.txt", c.must("install", "hooks", "--dry-run"))
@@ -343,6 +346,7 @@ func TestInstallHooks(t *testing.T) {
 }
 
 func TestEnvSnapshot(t *testing.T) {
+	t.Parallel()
 	c := hookRepo(t)
 	c.mustGit("checkout", "-q", "-b", "feature/x")
 	norm := func(text string, more ...string) string {

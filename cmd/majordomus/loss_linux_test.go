@@ -13,6 +13,7 @@ import (
 // TestLossNothingStays starts and ends bridges, some of them in the middle, and
 // looks at what is left: processes, and the server's descriptors and peers.
 func TestLossNothingStays(t *testing.T) {
+	t.Parallel()
 	rounds := lossLong(500, 60)
 	c := accFresh(t)
 	keep := c.editor()

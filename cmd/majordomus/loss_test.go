@@ -617,6 +617,7 @@ const lossWait = "60000"
 // before it was killed can be read afterwards, also when bytes lay unread in
 // its own buffer, which makes the kernel reset the connection.
 func TestLossAcceptedOutlives(t *testing.T) {
+	t.Parallel()
 	rounds := lossLong(300, 15)
 	for _, unread := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unread=%v", unread), func(t *testing.T) {
@@ -682,6 +683,7 @@ func lossLink(t *testing.T, p *lossProcess) (net.Conn, *bufio.Reader) {
 
 // TestLossMoment kills the server at the moments that matter, one by one.
 func TestLossMoment(t *testing.T) {
+	t.Parallel()
 	rounds := lossLong(300, 5)
 	for name, moment := range map[string]struct {
 		pause  string // where the first call stands
@@ -742,6 +744,7 @@ func TestLossMoment(t *testing.T) {
 // come to the bridge: it lies in a kernel, behind answers that are not read
 // because the client reads none.
 func TestLossBehind(t *testing.T) {
+	t.Parallel()
 	rounds := lossLong(30, 2)
 	// fall makes the bridge one that reads nothing more.
 	fall := func(e *lossEditor, fill int) []<-chan lossAnswer {
@@ -835,6 +838,7 @@ func (h *lossHouse) mayRun(line string) {
 
 // TestLossFaults has faults at random moments while calls come and go.
 func TestLossFaults(t *testing.T) {
+	t.Parallel()
 	rounds := lossLong(300, 8)
 	moment := func() { time.Sleep(rand.N(10 * time.Millisecond)) }
 	broken := func(how string) func(*lossHouse, *lossProcess) func() {
@@ -944,6 +948,7 @@ func TestLossFaults(t *testing.T) {
 // TestLossMany has twenty bridges on one checkout whose server is killed again
 // and again.
 func TestLossMany(t *testing.T) {
+	t.Parallel()
 	const editors = 20
 	calls := lossLong(200, 40)
 	h := lossBuild(t)
@@ -1025,6 +1030,7 @@ func TestLossMany(t *testing.T) {
 // is put to sleep does, for longer than every limit. Nobody takes the other for
 // dead afterwards, whoever wakes up first, and what was in flight is answered.
 func TestLossSuspended(t *testing.T) {
+	t.Parallel()
 	const (
 		limit = time.Second
 		gap   = 300 * time.Millisecond // between the two

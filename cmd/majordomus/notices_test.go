@@ -25,6 +25,7 @@ var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/a
 // any of the platforms: the terms of each module, and of no other. With -update
 // it writes the file.
 func TestNotices(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"go.mod", "go.sum"} {
 		// What a child reads does not make go test run this again; what we read does.
 		if _, err := os.ReadFile(filepath.Join("..", "..", name)); err != nil {

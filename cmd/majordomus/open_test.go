@@ -15,6 +15,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	out, log, err := c.run("open")
 	var exit *exec.ExitError

@@ -39,6 +39,7 @@ var (
 // TestPapers makes the papers and looks at them. GoReleaser runs it with the
 // flags above.
 func TestPapers(t *testing.T) {
+	t.Parallel()
 	dir, version, date := t.TempDir(), "v0.0.0", "2006-01-02"
 	if *papersDir != "" {
 		dir = *papersDir
@@ -129,6 +130,7 @@ func TestPapers(t *testing.T) {
 
 // TestManual holds the form of a page, whatever our commands are at the time.
 func TestManual(t *testing.T) {
+	t.Parallel()
 	root := &cobra.Command{Use: "keep", Short: "Keep a house"}
 	root.PersistentFlags().String("root", "", "the `folder` of it")
 	clean := &cobra.Command{
@@ -183,6 +185,7 @@ And ~/.keep^2 ` + "`is` a „file“.",
 // TestChangelog holds CHANGELOG.md to the form that the release looks for and
 // that people know.
 func TestChangelog(t *testing.T) {
+	t.Parallel()
 	told, err := releasesTold(filepath.Join("..", "..", "CHANGELOG.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ func golden(t *testing.T, path, got string) {
 }
 
 func TestPeersAsText(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 5, 4, 15, 30, 0, 0, time.Local)
 	claim := func(name, intent string, scope ...string) board.Claim {
 		return board.Claim{Name: name, Intent: intent, Scope: scope}
@@ -99,6 +100,7 @@ func TestPeersAsText(t *testing.T) {
 }
 
 func TestAnnouncedAsText(t *testing.T) {
+	t.Parallel()
 	one := announced{Complete: true, Announced: board.Announced{
 		Peer: "pd653", Claim: "parser", Intent: "moving the parser", Scope: []string{"src/parse", "a b"}, Released: []string{"src/old"},
 		Overlaps: []board.Meeting{
@@ -119,6 +121,7 @@ func TestAnnouncedAsText(t *testing.T) {
 }
 
 func TestExecutionsAsText(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 5, 4, 15, 30, 0, 0, time.Local)
 	call := func(n uint64, ago time.Duration, tool, outcome string, millis float64) board.Execution {
 		return board.Execution{Number: n, Peer: "p1a2b", Client: "claude-code", Tool: tool, Started: now.Add(-ago), Millis: millis, Outcome: outcome}

@@ -55,6 +55,7 @@ type releaseConfig struct {
 // GoReleaser accepts the file is another question, which takes minutes to ask:
 // .ci/release --archives does.
 func TestReleaseConfig(t *testing.T) {
+	t.Parallel()
 	top := filepath.Join("..", "..")
 	b, err := os.ReadFile(filepath.Join(top, ".goreleaser.yaml"))
 	if err != nil {

@@ -27,10 +27,15 @@ var accAloneProgram = sync.OnceValues(func() (string, error) {
 	return path, accBuildTo(path, "-ldflags", "-X main.accountHome="+filepath.Join(filepath.Dir(base), "alone", "home"))
 })
 
+// accAloneTurn is held by the test that has that account.
+var accAloneTurn sync.Mutex
+
 // accAlone is a checkout of an account of its own, whose home is empty. Tests
 // with one run after each other.
 func accAlone(t *testing.T) *accCheckout {
 	t.Helper()
+	accAloneTurn.Lock()
+	t.Cleanup(accAloneTurn.Unlock)
 	c := accFresh(t)
 	var err error
 	if c.program, err = accAloneProgram(); err != nil {
@@ -100,6 +105,7 @@ func (c *accCheckout) servers() map[string]standing {
 // TestServedElsewhere has all servers of an account found from anywhere, and
 // stopped; those of checkouts that are gone are forgotten.
 func TestServedElsewhere(t *testing.T) {
+	t.Parallel()
 	a := accAlone(t)
 	b, gone := a.beside("other"), a.beside("gone")
 	outside := *a
@@ -178,6 +184,7 @@ func TestServedElsewhere(t *testing.T) {
 // A folder of the account that cannot be written keeps nobody from serving, and
 // a new record has what is gone forgotten.
 func TestServedRecords(t *testing.T) {
+	t.Parallel()
 	a := accAlone(t)
 	b := a.beside("other")
 	a.writeFile(a.account(), "no folder") // root writes into any
@@ -204,6 +211,7 @@ func TestServedRecords(t *testing.T) {
 
 // The demo says that it touches nothing.
 func TestDemoLeavesNothing(t *testing.T) {
+	t.Parallel()
 	c := accAlone(t)
 	before := c.files()
 	c.extra = append(c.extra, "TMPDIR="+filepath.Join(filepath.Dir(c.root), "tmp"))

@@ -15,10 +15,11 @@ import (
 // Where the account has no service manager, nothing is installed and nothing is
 // left behind, and the exit code and the hint say so.
 func TestServiceWithoutManager(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat(fmt.Sprintf("/run/user/%d/systemd/private", os.Getuid())); err == nil {
 		t.Skip("this account has a service manager; what happens without one is tried in a container too")
 	}
-	c := accFresh(t)
+	c := accAlone(t)
 	before := everyPath(t, filepath.Dir(c.program))
 	stdout, stderr, err := c.run("install", "service")
 	if code := exits(t, err); code != 12 || stdout != "" {
@@ -80,6 +81,7 @@ func goldenService(t *testing.T, name, got string) {
 }
 
 func TestServiceHelp(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	for _, word := range []string{"install", "uninstall"} {
 		out, log, err := c.run(word, "service", "--help")
@@ -91,6 +93,7 @@ func TestServiceHelp(t *testing.T) {
 }
 
 func TestServiceEnviron(t *testing.T) {
+	t.Parallel()
 	got := serviceEnviron([]string{
 		"HOME=/h", "USER=a", "PATH=/bin", "LC_ALL=C", "XDG_STATE_HOME=/s", "XDG_SESSION_ID=3", "XDG_RUNTIME_DIR=/run/user/1", "https_proxy=http://p",
 		"SSH_AUTH_SOCK=/tmp/a", "TMPDIR=/tmp/nix-shell", "MAJORDOMUS_LOG=debug", "MAJORDOMUS_ROOT=/w", "CLAUDE_CODE_SESSION_ID=1", "OPENAI_API_KEY=secret",
@@ -102,6 +105,7 @@ func TestServiceEnviron(t *testing.T) {
 
 // What was gone to by links when it was installed is found again when it is gone.
 func TestResolved(t *testing.T) {
+	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

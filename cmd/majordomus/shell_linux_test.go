@@ -263,6 +263,7 @@ func (c *accCheckout) stop() {
 }
 
 func TestShellEntry(t *testing.T) {
+	t.Parallel()
 	for _, kind := range hooked {
 		t.Run(kind, func(t *testing.T) {
 			c := entrable(t, kind)
@@ -368,6 +369,7 @@ func TestShellEntry(t *testing.T) {
 
 // Fifty times in and out in two shells at once, and all of that is one server.
 func TestShellsAtOnce(t *testing.T) {
+	t.Parallel()
 	c := entrable(t, hooked...)
 	shells := []*accShell{c.types("bash", c.loads("bash")), c.types("zsh", c.loads("zsh")), c.types("fish", c.loads("fish"))}
 	for _, s := range shells {
@@ -401,6 +403,7 @@ func TestShellsAtOnce(t *testing.T) {
 
 // The prompt is there while the server cannot even begin to start.
 func TestShellDoesNotWait(t *testing.T) {
+	t.Parallel()
 	for _, kind := range hooked {
 		t.Run(kind, func(t *testing.T) {
 			c := entrable(t, kind)
@@ -430,6 +433,7 @@ func TestShellDoesNotWait(t *testing.T) {
 // At a prompt where nothing has changed no process is started, nor is one outside
 // any checkout.
 func TestShellStartsNothing(t *testing.T) {
+	t.Parallel()
 	_, err := exec.LookPath("strace")
 	accNeed(t, err == nil, "strace is missing")
 	if err := exec.Command("strace", "-o", "/dev/null", "true").Run(); err != nil {
@@ -493,6 +497,7 @@ func TestShellStartsNothing(t *testing.T) {
 
 // Shells that no person types into say and start nothing.
 func TestShellScripts(t *testing.T) {
+	t.Parallel()
 	for _, kind := range hooked {
 		t.Run(kind, func(t *testing.T) {
 			c := entrable(t, kind)
@@ -518,6 +523,7 @@ func TestShellScripts(t *testing.T) {
 
 // The hook gets on with whatever else wants to be run before a prompt of bash.
 func TestShellPromptCommand(t *testing.T) {
+	t.Parallel()
 	preexec, err := filepath.Abs("testdata/shell/bash-preexec.sh")
 	if err != nil {
 		t.Fatal(err)
@@ -565,6 +571,7 @@ func TestShellPromptCommand(t *testing.T) {
 
 // Without its program the hook is silent, and still leaves.
 func TestShellWithoutProgram(t *testing.T) {
+	t.Parallel()
 	for _, kind := range hooked {
 		t.Run(kind, func(t *testing.T) {
 			c := entrable(t, kind)
@@ -602,6 +609,7 @@ func TestShellWithoutProgram(t *testing.T) {
 }
 
 func TestAutostart(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(*accCheckout){
 		"policy":      func(c *accCheckout) { c.policy("  autostart: false\n") },
 		"account":     func(c *accCheckout) { c.extra = append(c.extra, "MAJORDOMUS_AUTOSTART=off") },
@@ -679,6 +687,7 @@ func TestAutostart(t *testing.T) {
 // direnv gets one line, sees the lease change, and is not kept waiting by the
 // server, although it has its children inherit a descriptor of its own.
 func TestDirenv(t *testing.T) {
+	t.Parallel()
 	c := entrable(t, "direnv", "bash")
 	if out, log, err := c.run("install", "shell", "direnv"); err != nil {
 		t.Fatal(out, log)

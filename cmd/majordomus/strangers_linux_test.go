@@ -98,6 +98,7 @@ func (c *accCheckout) mustIntrude(script string) {
 
 // TestStrangersHelper is no test: it is what the intruder runs.
 func TestStrangersHelper(t *testing.T) {
+	t.Parallel()
 	address, index := os.Getenv("STRANGERS_LISTEN"), os.Getenv("STRANGERS_INDEX")
 	if address == "" {
 		return // nobody wants it
@@ -193,6 +194,7 @@ func (c *accCheckout) ownedBy(name string, uid uint32) {
 // TestStrangersWithoutKey is another account in a checkout that it can read: it
 // gets at nothing, and what it tries harms nobody.
 func TestStrangersWithoutKey(t *testing.T) {
+	t.Parallel()
 	c := strangersCheckout(t)
 	e := c.editorOf(c.victim("mcp"))
 	e.mustOpen()
@@ -252,6 +254,7 @@ func TestStrangersWithoutKey(t *testing.T) {
 // TestStrangersPort has the intruder take the port that the next server would
 // listen on, and answer there as the last one did.
 func TestStrangersPort(t *testing.T) {
+	t.Parallel()
 	c := strangersCheckout(t)
 	c.works("serve", "ensure")
 	doc := c.mustLease()
@@ -297,6 +300,7 @@ func (c *accCheckout) strangersLease(at string) string {
 // before anybody else does, in a checkout whose .ai/local it can write. The
 // victim gets a server of its own, with a key that nobody else knows.
 func TestStrangersFolder(t *testing.T) {
+	t.Parallel()
 	const key = "0123456789abcdef0123456789abcdef"
 	for _, test := range []struct {
 		name   string
@@ -406,6 +410,7 @@ func TestStrangersFolder(t *testing.T) {
 // TestStrangersMode opens a state folder of one's own to others: that is said,
 // and the next one who starts closes it.
 func TestStrangersMode(t *testing.T) {
+	t.Parallel()
 	c := strangersCheckout(t)
 	c.works("serve", "ensure")
 	old := c.key()

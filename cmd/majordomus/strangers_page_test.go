@@ -73,6 +73,7 @@ const strangersScript = `(async ([to, paths]) => {
 // TestStrangersPage has a page of another origin, in a real browser, try
 // everything that pages can: nothing comes back to it, and nothing happens.
 func TestStrangersPage(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t)
 	c := accFresh(t)
 	c.mustRun("serve", "ensure")

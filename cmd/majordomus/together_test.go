@@ -72,6 +72,7 @@ func (c *accCheckout) tree(root string) *accCheckout {
 // TestTogether has clients that others wrote, in two work trees of one
 // repository, see each other. The checks are in testdata/clients.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	clients, err := filepath.Abs(filepath.Join("testdata", "clients"))
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +214,7 @@ func (m *mate) is(all server.Peers) error {
 // TestClaimsOutliveServers kills servers under editors of both eras: what each
 // has on the board is on the next server's before anything that it says then.
 func TestClaimsOutliveServers(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	var mates []*mate
 	for i := range 6 {
@@ -269,6 +271,7 @@ func TestClaimsOutliveServers(t *testing.T) {
 // name: it is the same peer, and what it announced stands here and on the next
 // server.
 func TestAnotherHandshake(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	m, other := c.mate("before", false), c.mate("other", true)
 	m.says("default", "src/auth")
@@ -338,6 +341,7 @@ func TestAloneIsTheSamePeer(t *testing.T) {
 // TestTwentyBack has twenty editors on one board after their server was killed,
 // each once, and meeting the others as before.
 func TestTwentyBack(t *testing.T) {
+	t.Parallel()
 	const n = 20
 	c := accFresh(t)
 	mates := make([]*mate, n)
@@ -404,6 +408,7 @@ func (m *mate) begun(t *testing.T, tool string, arguments map[string]any) {
 // TestAnnouncedUnderAKill announces while the server dies: what was said is
 // there once, whatever became of the call, and of two words the last.
 func TestAnnouncedUnderAKill(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	mates := []*mate{c.mate("older", false), c.mate("modern", true)}
 	for _, m := range mates {
@@ -452,6 +457,7 @@ func TestAnnouncedUnderAKill(t *testing.T) {
 // TestKilledEditorHasDeparted kills an editor's bridge: it has departed at
 // once, with what it announced, and its word meets who comes there.
 func TestKilledEditorHasDeparted(t *testing.T) {
+	t.Parallel()
 	for _, modern := range []bool{false, true} {
 		t.Run(fmt.Sprintf("modern=%v", modern), func(t *testing.T) {
 			c := accFresh(t)
@@ -487,6 +493,7 @@ func TestKilledEditorHasDeparted(t *testing.T) {
 // many calls go on: nobody waits for it, what is kept for it is bounded, and
 // when it reads at last it learns how many it missed.
 func TestListenerThatNeverReads(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	e := c.boardEditor("claude-code")
 	if _, err := e.request("tools/list", map[string]any{}); err != nil {
@@ -678,6 +685,7 @@ func (l *togetherListener) next() (kind string, data []byte, err error) {
 // TestObservedPaths has an editor read and write through a hosted server, and
 // others see where; a policy switches it off.
 func TestObservedPaths(t *testing.T) {
+	t.Parallel()
 	node, _, upstreams := hubNode(t)
 	for _, observed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("observe_paths=%v", observed), func(t *testing.T) {
@@ -756,6 +764,7 @@ func TestObservedPaths(t *testing.T) {
 
 // TestJSONIsPlain has JSON on a terminal command nothing, and mean the same.
 func TestJSONIsPlain(t *testing.T) {
+	t.Parallel()
 	const sly = "a\u202eb\x1b[2J\u009b31m\u2066c\x7f\U000e0041é日本👩\u200d🚀<&>\u2028"
 	want := map[string]string{sly: sly}
 	for _, indent := range []string{"", "  "} {
@@ -778,6 +787,7 @@ func TestJSONIsPlain(t *testing.T) {
 
 // TestLongNames has the name of one client take no room from the others.
 func TestLongNames(t *testing.T) {
+	t.Parallel()
 	var b bytes.Buffer
 	view := func(id, client, front string) board.View {
 		return board.View{Peer: board.Peer{ID: id, Client: client, Front: front}, Attached: true, Checkout: "work"}
@@ -796,6 +806,7 @@ func TestLongNames(t *testing.T) {
 // TestPlainly has folders with any name make no mischief, in what is reported and
 // in errors.
 func TestPlainly(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"a\tb\n": "a\tb\n", "größe 日本\u3000👩\u200d🚀\n": "größe 日本\u3000👩\u200d🚀\n", `\x1b "`: `\x1b "`,
 		"a\x1b[2J\r\u009b\u202e\x9b\x7f\n": `a\x1b[2J\r\u009b\u202e\x9b\x7f` + "\n",

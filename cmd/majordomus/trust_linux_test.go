@@ -36,6 +36,7 @@ func accTerminal(t *testing.T) (person, program *os.File) {
 // TestTrustAsks has a person at a terminal: only a yes is one, and nothing is
 // recorded before it.
 func TestTrustAsks(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.write(".ai/repo/mcp.json", `{"mcpServers": {"a": {"command": "x"}}}`, 0o644)
 	for _, tt := range []struct {

@@ -101,6 +101,7 @@ const accServers = `{
 `
 
 func TestTrust(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	c.extra = []string{"TZ=UTC"}
 	c.says("trust/nothing.txt", "trust")
@@ -190,6 +191,7 @@ func TestTrustIsTheAccounts(t *testing.T) {
 
 // A ledger that others can write is not believed, and not written either.
 func TestTrustOthersCanWrite(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	account := filepath.Join(filepath.Dir(c.program), "account")
 	c.write(".ai/repo/mcp.json", `{"mcpServers": {"a": {"command": "x"}}}`, 0o644)
@@ -212,6 +214,7 @@ func TestTrustOthersCanWrite(t *testing.T) {
 }
 
 func TestWord(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"": "''", "npx": "npx", "@a/b-c_d@1.2": "@a/b-c_d@1.2", "a b": "'a b'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "ü": "ü", "\x1b[1m": `"\x1b[1m"`,
 		"a\u202eb": `"a\u202eb"`, "a\u00a0b": `"a\u00a0b"`, "\xff": `"\xff"`, "a\nb": `"a\nb"`, "~": "'~'", "a;b": "'a;b'",

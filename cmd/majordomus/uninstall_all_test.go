@@ -155,6 +155,7 @@ func (c *accCheckout) sweeps(golden string, code int, words ...string) {
 // TestUninstallAll installs everything there is, and has every byte of the
 // checkout and the home as it was before, but for what it names.
 func TestUninstallAll(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("git"); err != nil {
 		accNeed(t, false, "git is not installed")
 	}
@@ -221,6 +222,7 @@ func TestUninstallAll(t *testing.T) {
 
 // What others have changed stays and is named, and keeps nothing else.
 func TestUninstallAllLeaves(t *testing.T) {
+	t.Parallel()
 	c := accAlone(t)
 	c.onPath(true)
 	c.must("install", "editor", "claude", "junie")
@@ -272,6 +274,7 @@ func TestUninstallAllLeaves(t *testing.T) {
 
 // A folder that somebody uses is not taken from under him.
 func TestUninstallAllInUse(t *testing.T) {
+	t.Parallel()
 	c := accAlone(t)
 	c.must("serve", "ensure")
 	e := c.editor()

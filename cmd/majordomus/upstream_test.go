@@ -20,6 +20,7 @@ func (c *accCheckout) holds(name, want string) {
 }
 
 func TestUpstreamImport(t *testing.T) {
+	t.Parallel()
 	c := accFresh(t)
 	const cursor = `{
   // my servers

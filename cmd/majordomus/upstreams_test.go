@@ -10,6 +10,7 @@ import (
 )
 
 func TestUpstreamsAsText(t *testing.T) {
+	t.Parallel()
 	running := func(name string, clients int, memory ...int64) hub.State {
 		s := hub.State{Name: name, State: "ready", Share: config.ShareCheckout, Clients: clients, Tools: 3, Calls: 12}
 		for i, m := range memory {
