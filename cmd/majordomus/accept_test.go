@@ -87,6 +87,15 @@ var accProgram = sync.OnceValues(func() (string, error) {
 	return path, accBuildTo(path, "-ldflags", "-X main.accountHome="+filepath.Join(dir, "account"))
 })
 
+// accExecutable writes what is going to be run. While another test starts a
+// process, its file must not be open for writing: the child would have it open,
+// too, until it has become what it runs, and the kernel says "text file busy".
+func accExecutable(path string, b []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, b, 0o755)
+}
+
 func accBuildTo(path string, flags ...string) error {
 	args := append(append([]string{"build"}, flags...), "-o", path, ".")
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
@@ -902,7 +911,7 @@ func TestRebuilt(t *testing.T) {
 			put := func(tail string, mtime time.Time) {
 				t.Helper()
 				next := c.program + ".next"
-				if err := os.WriteFile(next, append(bytes.Clone(program), tail...), 0o755); err != nil {
+				if err := accExecutable(next, append(bytes.Clone(program), tail...)); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.Chtimes(next, mtime, mtime); err != nil {
@@ -1033,7 +1042,7 @@ func TestVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(other, append(b, "another"...), 0o755); err != nil {
+		if err := accExecutable(other, append(b, "another"...)); err != nil {
 			t.Fatal(err)
 		}
 		accTurns(t, accBinary(t), other, 1)

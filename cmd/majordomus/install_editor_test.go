@@ -39,7 +39,7 @@ func (c *accCheckout) onPath(login bool) {
 	if login {
 		shell := filepath.Join(filepath.Dir(c.root), "shell")
 		text := "#!/bin/sh\n[ \"$1 $2 $3\" = '-l -i -c' ] || exit 1\necho \"welcome, PATH=/nowhere\"\nPATH=" + bin + ":/usr/bin:/bin exec /bin/sh -c \"$4\"\n"
-		if err := os.WriteFile(shell, []byte(text), 0o755); err != nil {
+		if err := accExecutable(shell, []byte(text)); err != nil {
 			c.t.Fatal(err)
 		}
 		c.extra = append(c.extra, "SHELL="+shell)

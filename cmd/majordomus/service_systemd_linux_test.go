@@ -248,7 +248,7 @@ func (s *sdService) build(version string) {
 	s.r.must(err)
 	b, err := os.ReadFile(path)
 	s.r.must(err)
-	s.r.must(os.WriteFile(s.program+".new", b, 0o755))
+	s.r.must(accExecutable(s.program+".new", b))
 	s.r.must(os.Rename(s.program+".new", s.program))
 }
 

@@ -581,7 +581,7 @@ func TestShellWithoutProgram(t *testing.T) {
 				t.Fatal(err)
 			}
 			program := filepath.Join(t.TempDir(), "majordomus")
-			if err := os.WriteFile(program, b, 0o755); err != nil {
+			if err := accExecutable(program, b); err != nil {
 				t.Fatal(err)
 			}
 			c = c.with(program)

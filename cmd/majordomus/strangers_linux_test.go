@@ -124,7 +124,7 @@ func (c *accCheckout) impostor(address, index string) (at string, heard *accBuff
 	if _, err := os.Stat(copied); err != nil {
 		self, err := os.ReadFile("/proc/self/exe")
 		if err == nil {
-			err = os.WriteFile(copied, self, 0o755)
+			err = accExecutable(copied, self)
 		}
 		if err != nil {
 			c.t.Fatal(err)

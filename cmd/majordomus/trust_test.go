@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"majordomus/lease/checkout"
@@ -27,6 +28,8 @@ func (c *accCheckout) write(name, text string, mode os.FileMode) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		c.t.Fatal(err)
 	}
+	syscall.ForkLock.RLock() // see accExecutable
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		c.t.Fatal(err)
 	}
