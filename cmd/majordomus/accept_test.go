@@ -55,7 +55,8 @@ const accAtOnce = 3
 // accTemp holds the program, which is built once for all tests.
 var accTemp struct {
 	sync.Mutex
-	dir string
+	dir      string
+	accounts int // so far, beside the one that most tests share
 }
 
 func TestMain(m *testing.M) {
@@ -83,9 +84,61 @@ var accProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	accTemp.dir = dir
+	return accBuildFor(dir, 0)
+})
+
+// accBuildFor builds the nth program, in a folder of its own below dir, which
+// has its account's home, too.
+func accBuildFor(dir string, n int) (string, error) {
+	dir = filepath.Join(dir, fmt.Sprintf("%03d", n))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, "majordomus")
 	return path, accBuildTo(path, "-ldflags", "-X main.accountHome="+filepath.Join(dir, "account"))
-})
+}
+
+// accOwn is a checkout whose account no other test uses: what is asked of all
+// that is installed, or served, is asked of it alone.
+func accOwn(t *testing.T) *accCheckout {
+	t.Helper()
+	c := accFresh(t)
+	dir := filepath.Dir(filepath.Dir(c.program))
+	accTemp.Lock()
+	accTemp.accounts++
+	n := accTemp.accounts
+	accTemp.Unlock()
+	var err error
+	if runtime.GOOS == "linux" {
+		c.program, err = accMoved(c.program, filepath.Join(dir, fmt.Sprintf("%03d", n)))
+	} else {
+		c.program, err = accBuildFor(dir, n) // a changed one would have to be signed again
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(c.program)) }) // ignore error: the end removes it again
+	return c
+}
+
+// accMoved writes the program anew for the account in dir: it has the name of
+// its account's home in it, and this one is as long.
+func accMoved(program, dir string) (string, error) {
+	b, err := os.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	home := func(dir string) []byte { return []byte(filepath.Join(dir, "account")) }
+	was, is := home(filepath.Dir(program)), home(dir)
+	if len(was) != len(is) || !bytes.Contains(b, was) {
+		return "", fmt.Errorf("%s is not the program of %s", program, was)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "majordomus")
+	return path, accExecutable(path, bytes.ReplaceAll(b, was, is))
+}
 
 // accExecutable writes what is going to be run. While another test starts a
 // process, its file must not be open for writing: the child would have it open,
@@ -1407,25 +1460,33 @@ func TestStreams(t *testing.T) {
 				var out, log accBuffer
 				cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &log, time.Second
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-				begun := time.Now()
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
 				defer syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore error: mostly nobody is left
+				waited := make(chan struct{})
+				go func() {
+					defer close(waited)
+					cmd.Wait() // ignore error: what matters is what was said
+				}()
 				server := c.mustLease().PID
-				accPoll(t, 2*time.Second, "the bridge must end", func() error {
+				accPoll(t, 10*time.Second, "the bridge must end", func() error {
 					for _, pid := range c.pids() {
 						if pid != server {
 							return fmt.Errorf("process %d lives: %s", pid, log.String())
 						}
 					}
-					if time.Since(begun) < 100*time.Millisecond { // it may not have begun
-						return errors.New("too early to say")
+					select {
+					case <-waited:
+					default: // of one whose pipeline goes on, a word shows that it has begun
+						if log.String() == "" {
+							return errors.New("it may not have begun")
+						}
 					}
 					return nil
 				})
 				syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore error: the rest of the pipeline
-				cmd.Wait()                                      // ignore error: what matters is what was said
+				<-waited
 				if strings.Contains(log.String(), "panic") || strings.Contains(log.String(), "goroutine ") {
 					t.Errorf("it panicked: %s", log.String())
 				}

@@ -15,7 +15,7 @@ import (
 // the checkout has begun.
 func TestInitAsks(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")
 	outside := filepath.Join(filepath.Dir(c.root), "outside")

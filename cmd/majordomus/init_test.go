@@ -162,7 +162,7 @@ func TestInitClones(t *testing.T) {
 // TestInitEditors offers what is found, once.
 func TestInitEditors(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")
 	for _, name := range []string{".vscode/mcp.json", ".junie/mcp/mcp.json"} {

@@ -17,7 +17,7 @@ import (
 // TestInstallEditorAsks has a person at a terminal: only a yes is one.
 func TestInstallEditorAsks(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	c.extra = append(c.extra, "PATH=/nowhere")
 	c.write(".vscode/mcp.json", "{\n  \"servers\": {\n    \"majordomus\": {\"command\": \"butler\"}\n  }\n}\n", 0o644)

@@ -156,7 +156,7 @@ func (c *accCheckout) editorFiles() {
 // person: shown first, done, done again, and undone to the byte.
 func TestInstallEditor(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	c.editorFiles()
 	before := c.files()
@@ -215,7 +215,7 @@ func TestInstallEditor(t *testing.T) {
 // TestInstallEditorFound: without a name it shows what is here, and asks.
 func TestInstallEditorFound(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(false)
 	c.extra = append(c.extra, "PATH="+filepath.Join(filepath.Dir(c.root), "bin"))
 	c.says("install/editor-none.txt", "install", "editor")
@@ -257,7 +257,7 @@ func TestInstallEditorFound(t *testing.T) {
 // rest is done.
 func TestInstallEditorRefused(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	c.write(".mcp.json", "{\n  // ours\n  \"mcpServers\": {}\n}\n", 0o644)
 	c.write(".cursor/mcp.json", "{\n  \"mcpServers\": {\n}\n", 0o644)
@@ -290,7 +290,7 @@ func TestInstallEditorRefused(t *testing.T) {
 // without a question, and undoing it still leads back to the beginning.
 func TestInstallEditorMoved(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(false)
 	c.write("../home/.cursor/mcp.json", "{\"mcpServers\": {\"docs\": 1}}", 0o600)
 	before := c.files()
@@ -315,7 +315,7 @@ func TestInstallEditorMoved(t *testing.T) {
 // another has come before it, is not forgotten.
 func TestInstallEditorElsewhere(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	if _, log, err := c.run("install", "editor", "opencode"); err != nil {
 		t.Fatal(err, log)
@@ -335,7 +335,7 @@ func TestInstallEditorElsewhere(t *testing.T) {
 // TestInstallEditorAtOnce: several people's windows do it at once.
 func TestInstallEditorAtOnce(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.onPath(true)
 	before := c.files()
 	for range 5 {

@@ -82,7 +82,7 @@ func (c *accCheckout) fileIs(path, want string) {
 // inLedger are the entries of a kind whose file is below the checkout's folders.
 func (c *accCheckout) inLedger(kind string) []install.Entry {
 	c.t.Helper()
-	list, err := install.OpenLedger(filepath.Dir(config.TrustDir(filepath.Join(filepath.Dir(accBinary(c.t)), "account")))).List()
+	list, err := install.OpenLedger(filepath.Dir(config.TrustDir(filepath.Join(filepath.Dir(c.program), "account")))).List()
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func (c *accCheckout) inLedger(kind string) []install.Entry {
 
 func TestInstallShell(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	c.extra = []string{"SHELL=/bin/bash"}
 	rc := filepath.Join(c.home, ".bashrc")
 	real := filepath.Join(c.home, "dotfiles/bashrc")

@@ -11,38 +11,17 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// accAloneProgram is one whose account no other test uses.
-var accAloneProgram = sync.OnceValues(func() (string, error) {
-	base, err := accProgram()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(filepath.Dir(base), "alone", "majordomus")
-	return path, accBuildTo(path, "-ldflags", "-X main.accountHome="+filepath.Join(filepath.Dir(base), "alone", "home"))
-})
-
-// accAloneTurn is held by the test that has that account.
-var accAloneTurn sync.Mutex
-
-// accAlone is a checkout of an account of its own, whose home is empty. Tests
-// with one run after each other.
+// accAlone is a checkout of an account of its own, whose home is the account's.
 func accAlone(t *testing.T) *accCheckout {
 	t.Helper()
-	accAloneTurn.Lock()
-	t.Cleanup(accAloneTurn.Unlock)
-	c := accFresh(t)
-	var err error
-	if c.program, err = accAloneProgram(); err != nil {
-		t.Fatal(err)
-	}
-	c.home = filepath.Join(filepath.Dir(c.program), "home")
-	if err := errors.Join(os.RemoveAll(c.home), os.Mkdir(c.home, 0o755)); err != nil {
+	c := accOwn(t)
+	c.home = filepath.Join(filepath.Dir(c.program), "account")
+	if err := os.Mkdir(c.home, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return c

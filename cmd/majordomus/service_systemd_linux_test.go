@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -252,11 +253,15 @@ func (s *sdService) build(version string) {
 	s.r.must(os.Rename(s.program+".new", s.program))
 }
 
+var sdBuilds sync.Mutex // tests side by side want the same
+
 // sdBuild is the program as people have it: it finds its account by itself.
 func sdBuild(version string) (string, error) {
 	if _, err := accProgram(); err != nil {
 		return "", err
 	}
+	sdBuilds.Lock()
+	defer sdBuilds.Unlock()
 	path := filepath.Join(accTemp.dir, "plain-"+version)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
