@@ -25,7 +25,7 @@ var rooms = map[string]struct{ ours, others []string }{
 	"server/cockpit":       {nil, nil},
 	"server/hub/child":     {nil, []string{"golang.org/x/sys/"}},
 	"server/hub/config":    {nil, nil},
-	"server/hub":           {[]string{"bridge/frame", "server/hub/child", "server/hub/config", "server/session"}, []string{"github.com/yosida95/uritemplate/v3"}},
+	"server/hub":           {[]string{"lease/checkout", "bridge/frame", "server/hub/child", "server/hub/config", "server/session"}, []string{"github.com/yosida95/uritemplate/v3"}},
 	"server/session":       {[]string{"bridge/frame"}, []string{"github.com/mark3labs/mcp-go/"}},
 	"server":               {[]string{"lease", "lease/checkout", "bridge/frame", "server/board", "server/cockpit", "server/hub", "server/hub/config", "server/session"}, []string{"github.com/mark3labs/mcp-go/", "github.com/VictoriaMetrics/metrics"}},
 	"install":              {nil, []string{"github.com/gofrs/flock"}},

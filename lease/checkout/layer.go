@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -104,7 +103,7 @@ func (c *Checkout) ReadLayer(name string) ([]byte, error) {
 	// links, and not into what is local.
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		info, err := w.root.Lstat(filepath.FromSlash(dir))
-		if momentary(err) {
+		if Momentary(err) {
 			return nil, fmt.Errorf("reading the layer: %w", err)
 		}
 		if err != nil || !info.IsDir() || w.hidden(dir, info) {
@@ -120,7 +119,7 @@ func (c *Checkout) ReadLayer(name string) ([]byte, error) {
 		b, err = w.read(name, info)
 	}
 	switch {
-	case momentary(err):
+	case Momentary(err):
 		return nil, fmt.Errorf("reading the layer: %w", err)
 	case err != nil:
 		return nil, none
@@ -129,18 +128,6 @@ func (c *Checkout) ReadLayer(name string) ([]byte, error) {
 }
 
 var errBound = errors.New("the layer is full")
-
-// momentary reports whether err says nothing of the file: this process has no
-// descriptor or memory left, or the disk fails. What was there may well be there
-// still.
-func momentary(err error) bool {
-	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
 
 // walker looks at files of one repo folder through one root, which no name and
 // no link gets out of.
@@ -174,7 +161,7 @@ func (c *Checkout) walker() (*walker, error) {
 func (w *walker) walk(dir string, depth int) error {
 	entries, err := w.list(dir)
 	if err != nil {
-		if dir == "." || momentary(err) {
+		if dir == "." || Momentary(err) {
 			return err
 		}
 		w.skip(dir, "cannot be listed")
@@ -254,7 +241,7 @@ func (w *walker) look(name string) (info fs.FileInfo, reason string, err error) 
 	native := filepath.FromSlash(name)
 	info, err = w.root.Lstat(native)
 	switch {
-	case momentary(err):
+	case Momentary(err):
 		return nil, "", err
 	case err != nil:
 		return nil, "cannot be looked at", nil
@@ -262,7 +249,7 @@ func (w *walker) look(name string) (info fs.FileInfo, reason string, err error) 
 	if info.Mode()&fs.ModeSymlink != 0 {
 		info, err = w.root.Stat(native)
 		switch {
-		case momentary(err):
+		case Momentary(err):
 			return nil, "", err
 		case err != nil:
 			return nil, "a link that leaves the folder or leads nowhere", nil
@@ -313,7 +300,7 @@ func (w *walker) isText(name string, info fs.FileInfo) (bool, error) {
 	t, ok := w.known[name]
 	if !ok || t.size != info.Size() || !t.mod.Equal(info.ModTime()) {
 		_, err := w.read(name, info)
-		if momentary(err) {
+		if Momentary(err) {
 			return false, err
 		}
 		t = text{info.Size(), info.ModTime(), err == nil}

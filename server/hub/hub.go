@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"majordomus/bridge/frame"
+	"majordomus/lease/checkout"
 	"majordomus/server/hub/child"
 	"majordomus/server/hub/config"
 	"majordomus/server/session"
@@ -165,6 +166,11 @@ func (h *Hub) Look() {
 	file, err := h.cfg.Entries()
 	h.mu.Lock()
 	if h.closed || err == nil && h.trouble == nil && file.Digest == h.digest && h.digest != "" {
+		h.mu.Unlock()
+		return
+	}
+	if checkout.Momentary(err) {
+		h.trouble = err // what is hosted has not gone from a file that cannot be read for the moment
 		h.mu.Unlock()
 		return
 	}

@@ -1,12 +1,15 @@
 package hub_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"majordomus/bridge/frame"
@@ -284,6 +287,37 @@ func (h *house) log(name string) string {
 		return ""
 	}
 	return string(b)
+}
+
+// TestFileThatCannotBeRead has the file with what is hosted be one that cannot be
+// read just now, and then one that is no good: only that ends what it named.
+func TestFileThatCannotBeRead(t *testing.T) {
+	h := settle(t, "good")
+	c := h.client()
+	pid := text(c.call("good__echo", `"do":"pid"`))
+	waiting := c.send("tools/call", `{"name":"good__echo","arguments":{"do":"wait","for":"200ms"}}`)
+	for _, err := range []error{syscall.EMFILE, syscall.EIO, nil} {
+		h.mu.Lock()
+		h.err = err
+		if err != nil {
+			h.err = fmt.Errorf("reading the servers file: %w", &fs.PathError{Op: "open", Path: "mcp.json", Err: err})
+		}
+		h.mu.Unlock()
+		h.hub.Look()
+		if got := text(c.call("good__echo", `"do":"pid"`)); got != pid {
+			t.Errorf("%v: it runs in %s now, not %s", err, got, pid)
+		}
+	}
+	if got := text(c.answer(waiting)); got != "waited" {
+		t.Errorf("a call in flight: %s", got)
+	}
+	h.mu.Lock()
+	h.err = errors.New("mcp.json: line 1 is no JSON")
+	h.mu.Unlock()
+	h.hub.Look()
+	if got := c.call("good__echo", ""); got.Error == nil {
+		t.Errorf("without a file: %s", got.Raw)
+	}
 }
 
 func TestFileChanges(t *testing.T) {
