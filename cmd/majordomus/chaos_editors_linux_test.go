@@ -361,6 +361,8 @@ func (e *chaosEditor) wait(call *chaosCall) (chaosAnswer, error) {
 		return a, nil
 	case <-e.silent:
 		return chaosAnswer{}, errChaosEnded
+	case <-time.After(2 * chaosNever):
+		return chaosAnswer{}, errors.New("it is never answered") // which was seen already
 	}
 }
 
