@@ -77,11 +77,7 @@ var sysScenes = []struct {
 // nothing is left but what has a name in DESIGN. With MAJORDOMUS_TEST_LONG=1
 // every call fails at every place.
 func TestSystemFaults(t *testing.T) {
-	_, err := exec.LookPath("strace")
-	accNeed(t, err == nil, "strace is missing")
-	if err := exec.Command("strace", "-o", "/dev/null", "true").Run(); err != nil {
-		accNeed(t, false, "processes cannot be traced here")
-	}
+	sysTraces(t)
 	long := os.Getenv("MAJORDOMUS_TEST_LONG") == "1"
 	var tried, met atomic.Int32
 	try := func(t *testing.T, scene func(*sysCheckout, sysFault) (bool, string), f sysFault) bool {
@@ -124,6 +120,15 @@ func TestSystemFaults(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func sysTraces(t *testing.T) {
+	t.Helper()
+	_, err := exec.LookPath("strace")
+	accNeed(t, err == nil, "strace is missing")
+	if err := exec.Command("strace", "-o", "/dev/null", "true").Run(); err != nil {
+		accNeed(t, false, "processes cannot be traced here")
 	}
 }
 
@@ -321,5 +326,45 @@ func (c *sysCheckout) through(f sysFault) {
 	}
 	if b, err := os.ReadFile(filepath.Join(c.root, ".ai/local/.gitignore")); err != nil || string(b) != "*\n" {
 		t.Errorf("%s: git does not ignore what is local: %q, %v", f, b, err)
+	}
+}
+
+// The shell between a starter and its server has no place or no memory for
+// another process, or cannot run the program: the editor's process serves the
+// checkout itself, and says why.
+func TestShellFaults(t *testing.T) {
+	sysTraces(t)
+	for _, test := range []struct{ call, with, of, says string }{
+		{"clone", "EAGAIN", "", "exit status 2: "},
+		{"execve", "ENOMEM", "", "fork/exec /bin/sh: cannot allocate memory"},
+		{"execve", "ENOMEM", "the program", "does not run: "},
+		{"execve", "EACCES", "the program", "does not run: "},
+		{"execve", "ETXTBSY", "the program", "does not run: "},
+		{"execve", "ENOENT", "the program", "does not run: "},
+	} {
+		t.Run(test.call+" "+test.with+" "+test.of, func(t *testing.T) {
+			t.Parallel()
+			c := &sysCheckout{accFresh(t), filepath.Join(t.TempDir(), "trace")}
+			c.extra = []string{unrecordedVar + "=1"}
+			var of []string
+			if test.of != "" {
+				of = []string{"-P", c.program}
+			}
+			f := sysFault{test.call, test.with, 1}
+			e := c.editorOf(c.traced(f, of, "mcp"))
+			e.mustOpen()
+			if s := e.mustServer(); s.Alone != "" || s.URL == "" {
+				t.Errorf("served by %+v", s)
+			}
+			if log := e.log.String(); !c.met(f) || !strings.Contains(log, "serving in this process") || !strings.Contains(log, test.says) {
+				t.Errorf("the editor's log does not say why: %s", log)
+			}
+			// Who comes next joins it there.
+			if out, log, err := c.run("serve", "ensure"); err != nil || strings.TrimSpace(out) != *c.mustLease().URL {
+				t.Errorf("the next one: %v: %s%s", err, out, log)
+			}
+			e.close()
+			c.through(f)
+		})
 	}
 }
