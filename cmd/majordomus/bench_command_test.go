@@ -153,7 +153,7 @@ func TestBenchAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := c.mustRun("bench", "--format", "json", "--within", "5s", "--quick", "--", upstream, "-banner")
+	out := c.mustRun("bench", "--format", "json", "--within", "8s", "--quick", "--", upstream, "-banner")
 	var report benchReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v: %s", err, out)
