@@ -79,6 +79,10 @@ type Config struct {
 	Out io.Writer // lines for the client; each Write holds whole lines
 	ID  string    // UUID of this bridge: the server knows its peer by it
 
+	// Starter names the process that started this one, for who looks later
+	// whether that is among what started him. Empty: not known.
+	Starter string
+
 	// Find finds the checkout's server or brings one about. It is never called
 	// twice at once. why is nil at first, and else what ended the last link or
 	// attempt: a *Refusal, an I/O error, ErrHung or ErrLeft. An error is what

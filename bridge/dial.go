@@ -112,7 +112,7 @@ func (b *bridge) open(e Endpoint) (*link, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, b.cfg.BusyGrace)
 	defer cancel()
-	conn, r, err := dial(ctx, e.URL, key, identity{b.cfg.ID, b.name(), b.joined.Load()})
+	conn, r, err := dial(ctx, e.URL, key, identity{b.cfg.ID, b.name(), b.cfg.Starter, b.joined.Load()})
 	if err != nil {
 		return nil, fmt.Errorf("joining the server at %s: %w", e.URL, err)
 	}
@@ -153,9 +153,10 @@ func dial(ctx context.Context, address, key string, who identity) (net.Conn, io.
 
 // identity is who asks for a link.
 type identity struct {
-	id     string // the bridge's
-	name   string // that it had elsewhere, if it was not the usual one
-	before int64  // how many links it had
+	id      string // the bridge's
+	name    string // that it had elsewhere, if it was not the usual one
+	starter string // the process that started it
+	before  int64  // how many links it had
 }
 
 // name is what a server called us, if that has to be told to the next.
@@ -182,6 +183,7 @@ func request(host, key string, who identity) string {
 	}
 	line("Majordomus-Bridge", who.id)
 	line("Majordomus-Peer", who.name)
+	line("Majordomus-Starter", who.starter)
 	line("Majordomus-Confirm", "run") // it is told when to run what may not run twice
 	if who.before > 0 {
 		line("Majordomus-Rejoins", strconv.FormatInt(who.before, 10)) // counted there

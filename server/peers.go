@@ -30,7 +30,8 @@ import (
 
 // Peers is the board, of one checkout or of all of a repository's.
 type Peers struct {
-	You      string          `json:"you,omitempty"` // the id of the peer that asks
+	You      string          `json:"you,omitempty"`   // the id of the peer that asks
+	Yours    []string        `json:"yours,omitempty"` // see startedBy
 	Peers    []board.View    `json:"peers"`
 	Overlaps []board.Overlap `json:"overlaps"`
 	LeftOut  int             `json:"overlaps_left_out,omitempty"`
@@ -468,7 +469,38 @@ func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusInternalServerError, "internal", err.Error())
 		return
 	}
-	answerRaw(w, http.StatusOK, x.body)
+	body := x.body
+	if yours := s.startedBy(r.URL.Query()["started_by"]); len(yours) > 0 {
+		list, err := json.Marshal(yours)
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, "internal", err.Error())
+			return
+		}
+		body = slices.Concat([]byte(`{"yours":`), list, []byte(","), body[1:])
+	}
+	answerRaw(w, http.StatusOK, body)
+}
+
+// startedBy are the peers whose bridge was started by one of these processes:
+// an agent's editor has started both its bridge and, through a shell and git,
+// whoever asks. One process is one editor. Where editors of two names have come
+// from it, such as from a terminal's own program, it says nothing.
+func (s *Server) startedBy(processes []string) []string {
+	if len(processes) == 0 {
+		return nil
+	}
+	var ids []string
+	name := ""
+	for _, p := range s.core.Peers() {
+		if p.Starter == "" || !slices.Contains(processes, p.Starter) {
+			continue
+		}
+		if name != "" && p.Client != name {
+			return nil
+		}
+		ids, name = append(ids, p.ID), p.Client
+	}
+	return ids
 }
 
 func (s *Server) readPeers(ctx context.Context, _ mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {

@@ -28,6 +28,14 @@ import (
 func (c *accCheckout) boardEditor(name string) *accEditor {
 	c.t.Helper()
 	e := c.editor()
+	e.hello(name)
+	return e
+}
+
+// hello begins as an editor of that name.
+func (e *accEditor) hello(name string) {
+	c := e.c
+	c.t.Helper()
 	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": name, "version": "1"}}
 	if _, err := e.request("initialize", hello); err != nil {
 		c.t.Fatal(err)
@@ -35,7 +43,6 @@ func (c *accCheckout) boardEditor(name string) *accEditor {
 	if err := e.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"}); err != nil {
 		c.t.Fatal(err)
 	}
-	return e
 }
 
 // announce is what an editor's model does; it returns the peer's id. Each intent

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +60,9 @@ name each that the commit meets. Meant for .git/hooks/pre-commit:
 
     #!/bin/sh
     exec majordomus guard
+
+An agent that commits through a shell of its editor does not meet itself; where
+that cannot be seen, MAJORDOMUS_PEER says who commits.
 
 It warns and lets the commit go on; --strict refuses it (exit code 10). Where no
 server runs it says nothing. A majordomus that is unwell never keeps anybody
@@ -130,7 +134,7 @@ func (a *app) guard(ctx context.Context, as string) (guarded, error) {
 		if v.Front == "hand" && me == "" {
 			me = person()
 		}
-		return !v.Attached || len(v.Claims) == 0 || as != "" && v.ID == as || v.Front == "hand" && v.Client == me
+		return !v.Attached || len(v.Claims) == 0 || as != "" && v.ID == as || as == "" && v.CheckoutID == c.ID && slices.Contains(all.Yours, v.ID) || v.Front == "hand" && v.Client == me
 	})
 	if len(others) == 0 {
 		return got, nil // mostly: then git need not be asked
@@ -151,7 +155,7 @@ func repositoryBoard(ctx context.Context, p place, all *server.Peers) error {
 	if err != nil {
 		return err
 	}
-	return r.get(ctx, "/api/v1/peers?checkouts=repository", all)
+	return r.get(ctx, "/api/v1/peers?"+url.Values{"checkouts": {"repository"}, "started_by": ancestors()}.Encode(), all)
 }
 
 // meetings are the claims that meet what is staged.

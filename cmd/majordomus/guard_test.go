@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,10 +71,93 @@ func (c *accCheckout) commits(dir string, args ...string) string {
 	return out
 }
 
+// guardEditor is an editor that has nothing to do with who commits: another
+// process than the one that starts git has started its bridge.
+func (c *accCheckout) guardEditor(name string) *accEditor {
+	c.t.Helper()
+	cmd := c.command()
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `"$0" mcp; exit $?`, c.program}
+	e := c.editorOf(cmd)
+	e.hello(name)
+	return e
+}
+
+// agent is a process that starts a bridge and then does something, once it is let.
+func (c *accCheckout) agent(does string) (e *accEditor, let func()) {
+	c.t.Helper()
+	cmd := c.command()
+	may := filepath.Join(c.t.TempDir(), "may")
+	if err := syscall.Mkfifo(may, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec 3<&0; "$0" mcp <&3 & exec 3<&- </dev/null; read it <"$1" && { ` + does + `; }; wait`, c.program, may}
+	e = c.editorOf(cmd)
+	open, err := os.OpenFile(may, os.O_RDWR, 0) // which waits for nobody
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { open.Close() })
+	return e, func() {
+		if _, err := open.WriteString("go\n"); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// TestGuardAgent commits from the shell of an agent whose editor has started
+// its bridge, too: it does not meet itself, but others, also those who say that
+// they are it.
+func TestGuardAgent(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("processes are not told apart here")
+	}
+	for name, peer := range map[string]string{"nobody's word": "", "another's": "p0000"} {
+		t.Run(name, func(t *testing.T) {
+			c := guardRepo(t, "")
+			said := filepath.Join(t.TempDir(), "said")
+			if peer != "" {
+				c.extra = append(c.extra, "MAJORDOMUS_PEER="+peer)
+			}
+			agent, let := c.agent(`sh -c 'git commit -q -m agent' >'` + said + `' 2>&1; mv '` + said + `' '` + said + `.all'`)
+			agent.hello("claude-code")
+			own := agent.announce("rewriting login", "src/auth")
+			other := c.guardEditor("claude-code").announce("tidying up", "src")
+			c.write("src/auth/token.go", "package auth // 2\n", 0o644)
+			c.mustGit("add", "--all")
+			let()
+			var out []byte
+			accPoll(t, 20*time.Second, "the commit", func() (err error) {
+				out, err = os.ReadFile(said + ".all")
+				return err
+			})
+			if met := strings.Contains(string(out), own+" ("); met != (peer != "") {
+				t.Errorf("it meets itself: %v: %s", met, out)
+			}
+			if !strings.Contains(string(out), other+" (") {
+				t.Errorf("it does not meet the other: %s", out)
+			}
+		})
+	}
+}
+
+// TestGuardOneProcessOfTwo: where two editors have come from one process, that
+// says nothing about who commits.
+func TestGuardOneProcessOfTwo(t *testing.T) {
+	t.Parallel()
+	c := guardRepo(t, "")
+	a := c.boardEditor("claude-code").announce("rewriting login", "src/auth")
+	c.boardEditor("cursor")
+	c.write("src/auth/token.go", "package auth // 2\n", 0o644)
+	if out := c.commits("."); !strings.Contains(out, a+" (") {
+		t.Errorf("said %s", out)
+	}
+}
+
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	c := guardRepo(t, "")
-	claude, cursor := c.boardEditor("claude-code"), c.boardEditor("cursor")
+	claude, cursor := c.guardEditor("claude-code"), c.guardEditor("cursor")
 	a := claude.announce("rewriting login", "src/auth", "größe")
 	b := cursor.announce("releasing", "*.md")
 
@@ -189,7 +273,7 @@ func TestGuard(t *testing.T) {
 func TestGuardStrict(t *testing.T) {
 	t.Parallel()
 	c := guardRepo(t, "--strict")
-	e := c.boardEditor("claude-code")
+	e := c.guardEditor("claude-code")
 	a := e.announce("rewriting login", "src/auth")
 	c.write("src/auth/token.go", "package auth // 2\n", 0o644)
 	c.mustGit("add", "--all")
@@ -211,7 +295,7 @@ func TestGuardStrict(t *testing.T) {
 func TestGuardWorktrees(t *testing.T) {
 	t.Parallel()
 	c := guardRepo(t, "")
-	e := c.boardEditor("claude-code")
+	e := c.guardEditor("claude-code")
 	a := e.announce("rewriting login", "src/auth")
 	tree := *c
 	tree.root = filepath.Join(filepath.Dir(c.root), "linked tree")
@@ -221,7 +305,7 @@ func TestGuardWorktrees(t *testing.T) {
 	if out := tree.commits("."); out != "" {
 		t.Errorf("without a server in the work tree: %s", out)
 	}
-	f := tree.boardEditor("cursor")
+	f := tree.guardEditor("cursor")
 	b := f.announce("tokens", "src")
 	tree.write("src/auth/token.go", "package auth // side 2\n", 0o644)
 	boardGolden(t, "guard-worktrees.txt", boardNorm(tree.commits("src"), a, "PEER1", b, "PEER2"))
@@ -240,7 +324,7 @@ func TestGuardElsewhere(t *testing.T) {
 			inner := *c
 			inner.root = filepath.Join(c.root, x.manifest)
 			t.Cleanup(inner.end)
-			inner.boardEditor("claude-code").announce("rewriting login", x.claim)
+			inner.guardEditor("claude-code").announce("rewriting login", x.claim)
 			c.write("src/auth/token.go", "package auth // 2\n", 0o644)
 			c.write("go.mod", "module y\n", 0o644)
 			c.mustGit("add", "src/auth/token.go", "go.mod")
@@ -257,7 +341,7 @@ func TestGuardElsewhere(t *testing.T) {
 func TestGuardFirst(t *testing.T) {
 	t.Parallel()
 	c := guardRepo(t, "")
-	c.boardEditor("claude-code").announce("everything", ".")
+	c.guardEditor("claude-code").announce("everything", ".")
 	c.mustGit("checkout", "-q", "--orphan", "new")
 	if out := c.commits("."); !strings.Contains(out, "works on .: \"everything\"; you are about to commit ") {
 		t.Errorf("said %s", out)
@@ -269,10 +353,10 @@ func TestGuardFirst(t *testing.T) {
 func TestGuardUnwell(t *testing.T) {
 	t.Parallel()
 	none := func(*testing.T, *accCheckout) {}
-	served := func(_ *testing.T, c *accCheckout) { c.boardEditor("claude-code").announce("everything", ".") }
+	served := func(_ *testing.T, c *accCheckout) { c.guardEditor("claude-code").announce("everything", ".") }
 	// Without its editor nobody starts the next server.
 	left := func(_ *testing.T, c *accCheckout) {
-		e := c.boardEditor("claude-code")
+		e := c.guardEditor("claude-code")
 		e.announce("everything", ".")
 		e.close()
 	}

@@ -159,7 +159,7 @@ func (a *app) mcp(ctx context.Context) error {
 	taken := false
 	policy := f.policy()
 	err := bridge.Run(ctx, bridge.Config{
-		In: a.in, Out: a.out, ID: f.id,
+		In: a.in, Out: a.out, ID: f.id, Starter: starter(),
 		Find: func(ctx context.Context, why error) (bridge.Endpoint, error) {
 			if !taken {
 				taken = true

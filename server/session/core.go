@@ -293,6 +293,7 @@ type Info struct {
 	Key      string    // names the client: the bridge's UUID, or else its session
 	ID       string    // "p" and four characters; the same for a bridge on every server
 	Bridge   string    // the bridge's UUID; "" for other clients
+	Starter  string    // names the process that started the bridge; "" where it did not say
 	Client   string    // as it named itself
 	Version  string    // of the client
 	Era      string    // the protocol revision; "" before it told

@@ -27,6 +27,9 @@ const RejoinsHeader = "Majordomus-Rejoins"
 // was not the name that all servers would give it.
 const PeerHeader = "Majordomus-Peer"
 
+// StarterHeader is how a bridge names the process that started it.
+const StarterHeader = "Majordomus-Starter"
+
 // ConfirmHeader is how a bridge says that it answers "!ready" with "!run".
 const ConfirmHeader = "Majordomus-Confirm"
 
@@ -78,6 +81,9 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 	s.control = true
 	s.confirms = r.Header.Get(ConfirmHeader) == "run"
 	s.called = r.Header.Get(PeerHeader)
+	if starter := r.Header.Get(StarterHeader); len(starter) <= 64 {
+		s.starter = starter
+	}
 	if err := c.enter(s, nil); err != nil {
 		refuse(w, err)
 		return

@@ -31,6 +31,7 @@ type Session struct {
 	peer     string // given when it enters
 	bridge   string
 	called   string // what the server before called it, if that was no short name
+	starter  string // the process that started the bridge, as that names it
 	front    string
 	control  bool // control lines are understood
 	confirms bool // it says when to run what may not run twice
@@ -145,7 +146,7 @@ func (s *Session) Info() Info {
 	defer s.mu.Unlock()
 	return Info{
 		Key: cmp.Or(s.bridge, s.id), ID: s.peer, Bridge: s.bridge, Client: s.info.Name, Version: s.info.Version, Era: s.version,
-		Front: s.front, Since: s.since, LastSeen: s.seen, InFlight: s.busy, Active: s.active,
+		Starter: s.starter, Front: s.front, Since: s.since, LastSeen: s.seen, InFlight: s.busy, Active: s.active,
 	}
 }
 
