@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"majordomus/bridge/frame"
 )
@@ -145,6 +146,23 @@ func (s store) path(server, key string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s-%.16s.json", publicName(server, ""), key))
 }
 
+// temporary is what a catalogue is called while it is written.
+const temporary = ".new-*"
+
+// sweep removes what servers left that were killed while they wrote. Nobody
+// writes for long.
+func (s store) sweep() {
+	left, err := filepath.Glob(filepath.Join(s.dir, temporary))
+	if err != nil {
+		return // ignore error: the folder's name is no pattern
+	}
+	for _, path := range left {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
+			os.Remove(path) // ignore error: tried again the next time
+		}
+	}
+}
+
 // load returns what was kept under the key, or false.
 func (s store) load(server, key string) (catalogue, bool) {
 	b, err := os.ReadFile(s.path(server, key))
@@ -161,10 +179,13 @@ func (s store) save(server, key string, c catalogue) error {
 	if s.dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	// No more than the folder itself: a checkout that was moved away is not to be
+	// made again.
+	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("keeping the catalogue of %s: %w", server, err)
 	}
-	f, err := os.CreateTemp(s.dir, ".new-*")
+	s.sweep()
+	f, err := os.CreateTemp(s.dir, temporary)
 	if err != nil {
 		return fmt.Errorf("keeping the catalogue of %s: %w", server, err)
 	}

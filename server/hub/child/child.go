@@ -51,7 +51,7 @@ type Spec struct {
 	Stderr io.Writer
 	// Records is a folder in which a file of the child's own says, as long as
 	// its group lives, which one that is: for Sweep, after this process was
-	// killed. Several servers may use it at a time. The child is marked then
+	// killed. It is made where it is missing, the folder that it lies in is not. Several servers may use it at a time. The child is marked then
 	// by one variable more, MAJORDOMUS_GROUP. Empty: no record. Where one
 	// cannot be written, the child runs without, and Stderr is told.
 	Records string

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 )
 
@@ -98,7 +99,9 @@ func (k *recorder) write(g *group) error {
 	if r.Boot == "" || r.Server.Start == "" || r.Leader.Start == "" {
 		return errors.New("the system does not tell when a process was started")
 	}
-	if err := os.MkdirAll(k.folder, 0o700); err != nil {
+	// No more than the folder itself: a checkout that was moved away is not to be
+	// made again.
+	if err := os.Mkdir(k.folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	root, err := os.OpenRoot(k.folder)

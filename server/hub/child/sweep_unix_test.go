@@ -132,7 +132,7 @@ func plant(t *testing.T, folder string, r record) (name string) {
 func TestKeepsARecordWhileItLives(t *testing.T) {
 	t.Parallel()
 	s := spec("family in")
-	s.Records = filepath.Join(t.TempDir(), "not", "there", "yet")
+	s.Records = filepath.Join(t.TempDir(), "not-there-yet")
 	h := host(t, s)
 	member := h.number()
 	r := onlyRecord(t, s.Records)
@@ -162,21 +162,28 @@ func TestKeepsARecordWhileItLives(t *testing.T) {
 
 func TestRunsWithoutARecord(t *testing.T) {
 	t.Parallel()
-	s := spec("echo")
-	s.Records = filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(s.Records, nil, 0o600); err != nil {
+	dir := t.TempDir()
+	file, gone := filepath.Join(dir, "file"), filepath.Join(dir, "gone")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var stderr pot
-	s.Stderr = &stderr
-	h := host(t, s)
-	h.say("still")
-	if got := h.line(); got != "still" {
-		t.Errorf("got %q", got)
+	for _, records := range []string{file, filepath.Join(gone, "hosted")} {
+		s := spec("echo")
+		s.Records = records
+		var stderr pot
+		s.Stderr = &stderr
+		h := host(t, s)
+		h.say("still")
+		if got := h.line(); got != "still" {
+			t.Errorf("got %q", got)
+		}
+		h.Stop(t.Context())
+		if got := stderr.String(); !strings.Contains(got, "it is not recorded") || !strings.Contains(got, records) {
+			t.Errorf("stderr: %q", got)
+		}
 	}
-	h.Stop(t.Context())
-	if got := stderr.String(); !strings.Contains(got, "it is not recorded") || !strings.Contains(got, s.Records) {
-		t.Errorf("stderr: %q", got)
+	if _, err := os.Stat(gone); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that was gone is there again: %v", err)
 	}
 }
 
