@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -319,10 +318,7 @@ func (c *chaos) garble(way int) error {
 	if err := os.Remove(path); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return errors.Join(os.Mkdir(path, 0o700), os.Mkdir(filepath.Join(path, "full"), 0o700))
 }
 
 // shift has the lease be of another time, as it is after a step of the clock:
