@@ -39,7 +39,7 @@ type chaosEditor struct {
 
 	mu      sync.Mutex
 	writing sync.Mutex
-	count   int
+	ids     int
 	calls   map[string]*chaosCall // without an answer, by their ids as they were written
 	ending  bool
 	stopped bool
@@ -229,9 +229,12 @@ func (e *chaosEditor) heard(line []byte) {
 // judge is what may be answered to whom.
 func (e *chaosEditor) judge(call *chaosCall, a chaosAnswer) {
 	outcome := a.outcome()
-	e.count_("answers", call.kind+": "+brief(outcome))
+	e.count("answers", call.kind+": "+brief(outcome))
 	if call.kind == chaosEffect {
 		e.ledger.answered(call.n, outcome)
+	}
+	if bytes.Contains(a.structured, []byte(`"alone":"`)) {
+		e.count("looks", "an editor was served alone")
 	}
 	if outcome == "ok" || call.cancelled {
 		return
@@ -256,8 +259,6 @@ func (e *chaosEditor) judge(call *chaosCall, a chaosAnswer) {
 	}
 	e.wrong("%s is answered to %s %s: %s: %s; %s", e.name, call.kind, call.id, outcome, why, e.said())
 }
-
-func (e *chaosEditor) count_(table, row string) { e.chaos.count(table, row) }
 
 func brief(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
@@ -305,18 +306,18 @@ func (e *chaosEditor) say(line string) bool {
 
 // ids are of every kind: what comes back is compared byte by byte.
 func (e *chaosEditor) newID() string {
-	e.count++
-	switch e.count % 5 {
+	e.ids++
+	switch e.ids % 5 {
 	case 0:
-		return fmt.Sprint(-e.count)
+		return fmt.Sprint(-e.ids)
 	case 1:
-		return fmt.Sprintf("9007199254740993%06d", e.count) // no float has room for it
+		return fmt.Sprintf("9007199254740993%06d", e.ids) // no float has room for it
 	case 2:
-		return fmt.Sprintf(`"é\u00e9\/%d \ud83d\ude80"`, e.count)
+		return fmt.Sprintf(`"é\u00e9\/%d \ud83d\ude80"`, e.ids)
 	case 3:
-		return fmt.Sprintf("%q", fmt.Sprint(e.count)) // the number's text is another one
+		return fmt.Sprintf("%q", fmt.Sprint(e.ids)) // the number's text is another one
 	}
-	return fmt.Sprint(e.count)
+	return fmt.Sprint(e.ids)
 }
 
 func (e *chaosEditor) ask(kind, method string, params map[string]any, takes time.Duration) *chaosCall {
@@ -339,7 +340,7 @@ func (e *chaosEditor) ask(kind, method string, params map[string]any, takes time
 	}
 	e.calls[call.id] = call
 	e.mu.Unlock()
-	e.count_("requests", kind)
+	e.count("requests", kind)
 	said := e.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, call.id, method, b))
 	if !said {
 		e.mu.Lock()
@@ -471,7 +472,7 @@ func (e *chaosEditor) cancel(call *chaosCall) {
 		return
 	}
 	e.ledger.answered(call.n, "cancelled")
-	e.count_("requests", "cancelled")
+	e.count("requests", "cancelled")
 	meta := ""
 	if e.modern {
 		meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
@@ -563,7 +564,7 @@ func (e *chaosEditor) end(way string) {
 	e.ending = true
 	e.mu.Unlock()
 	e.rest()
-	e.count_("editors", "ended by "+way)
+	e.count("editors", "ended by "+way)
 	group := func(s syscall.Signal) { syscall.Kill(-e.cmd.Process.Pid, s) } // ignore error: it has ended
 	e.freeze(false)
 	switch way {

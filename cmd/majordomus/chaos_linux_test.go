@@ -512,7 +512,7 @@ func (c *chaos) leave() {
 // chaosStands are the names, in the state folder, of what the design has stay
 // there. What lay in the way was moved aside.
 var chaosStands = []string{
-	"server.lock", "launch.lock", "key", "server.log", "server.log.1", "upstream-up.log", "upstream-up.log.1", "catalogue", "catalogue/up-*.json", "hosted",
+	"server.lock", "launch.lock", "key", "server.log", "server.log.1", "upstream-up.log", "upstream-up.log.1", "catalogue", "catalogue/up*-????????????????.json", "hosted",
 }
 
 func (c *chaos) lookAtFiles() {
