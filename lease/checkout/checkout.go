@@ -26,7 +26,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 )
 
 // ErrNone says that no checkout is at or above a folder.
@@ -188,10 +187,8 @@ func isFile(path string) (bool, error) {
 // untold returns err if it says nothing about what was looked for, neither that
 // it is missing nor that it is not for us.
 func untold(err error) error {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE} {
-		if errors.Is(err, e) {
-			return err
-		}
+	if Momentary(err) {
+		return err
 	}
 	return nil
 }
