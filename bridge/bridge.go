@@ -47,6 +47,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"majordomus/bridge/frame"
@@ -197,7 +198,11 @@ func (b *bridge) shutDown() error {
 		patience = max(patience, time.Until(b.eofAt.Add(b.cfg.DrainTimeout)))
 	}
 	b.mu.Unlock()
-	b.out.close(b.ctx, patience, farewell)
+	if e := b.out.close(b.ctx, patience, farewell); err == nil && e != nil && !errors.Is(e, syscall.EPIPE) && !errors.Is(e, io.ErrClosedPipe) {
+		// A client that has gone wants no more answers; one whose answers
+		// cannot be kept has been given less than it asked for.
+		err = fmt.Errorf("writing to the client: %w", e)
+	}
 	for _, l := range links {
 		b.mu.Lock()
 		idle := !l.writing && !l.dead

@@ -152,8 +152,8 @@ func (o *output) run() {
 }
 
 // close writes what was pushed, within d, and ends run. The end of ctx leaves
-// it no more than least.
-func (o *output) close(ctx context.Context, d, least time.Duration) {
+// it no more than least. It returns what kept it from writing.
+func (o *output) close(ctx context.Context, d, least time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	late := false
@@ -177,6 +177,7 @@ func (o *output) close(ctx context.Context, d, least time.Duration) {
 	o.closed = true
 	o.work.Signal()
 	o.rest.Broadcast()
+	return o.err
 }
 
 // stalled reports whether a Write goes on, as it does for as long as the client

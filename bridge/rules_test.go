@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -333,6 +334,28 @@ func TestAClientThatIsGone(t *testing.T) {
 		t.Error(s.endErr)
 	}
 }
+
+// What was answered after the input had ended, and could not be written, is told,
+// unless nobody is there who would miss it.
+func TestAnAnswerThatIsLost(t *testing.T) {
+	for fault, want := range map[error]error{syscall.ENOSPC: syscall.ENOSPC, syscall.EPIPE: nil, io.ErrClosedPipe: nil} {
+		s := runScript(t, `
+			1 joined
+			c> {"jsonrpc":"2.0","id":1,"method":"tools/list"}
+			1< {"jsonrpc":"2.0","id":1,"method":"tools/list"}
+			eof
+			1> {"jsonrpc":"2.0","id":1,"result":{}}
+			1< !bye
+		`, func(c *Config, _ *script) { c.Out = failingWriter{fault} })
+		if !errors.Is(s.endErr, want) {
+			t.Errorf("of %v it says %v", fault, s.endErr)
+		}
+	}
+}
+
+type failingWriter struct{ error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.error }
 
 type closedWriter struct{}
 
