@@ -78,6 +78,7 @@ func TestParse(t *testing.T) {
 		{"only what must be", lease(""), Present, ""},
 		{"unknown members", lease(`,"future":{"a":[1]}`), Present, ""},
 		{"null address", lease(`,"url":null`), Present, ""},
+		{"no address", lease(`,"url":""`), Present, ""},
 		{"white space", " \n" + lease("") + "\n\n", Present, ""},
 		{"half", lease("")[:40], Corrupt, "not JSON"},
 		{"NULs", strings.Repeat("\x00", 4096), Corrupt, "4096 NUL bytes"},
@@ -101,6 +102,9 @@ func TestParse(t *testing.T) {
 			got := parse([]byte(tt.in))
 			if got.State != tt.want || !strings.Contains(got.Reason, tt.reason) {
 				t.Errorf("%v (%s), want %v (%s)", got.State, got.Reason, tt.want, tt.reason)
+			}
+			if got.Document.URL != nil {
+				t.Errorf("it has the address %q", *got.Document.URL)
 			}
 			if strings.Contains(got.Reason, "Go ") || strings.Contains(got.Reason, "lease.") {
 				t.Errorf("the reason speaks of code: %s", got.Reason)

@@ -41,6 +41,9 @@ func TestElectOnNothing(t *testing.T) {
 	if !e.Tenure.Held() || e.Tenure.Context().Err() != nil {
 		t.Error("not held")
 	}
+	if !e.Tenure.StartedAt().Equal(d.StartedAt) || d.StartedAt.IsZero() {
+		t.Errorf("started at %v, its lease says %v", e.Tenure.StartedAt(), d.StartedAt)
+	}
 }
 
 func TestElectNoAuth(t *testing.T) {

@@ -200,6 +200,7 @@ func TestCompareVersions(t *testing.T) {
 		want         VersionVerdict
 	}{
 		{"v1.2.3", "v1.2.3", Same},
+		{"v1.2", "v1.2.0", Same},
 		{"v1.2.2", "v1.2.3", ServerOlder},
 		{"v1.9.0", "v1.10.0", ServerOlder},
 		{"v2.0.0", "v1.2.3", ServerNewer},

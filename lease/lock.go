@@ -259,14 +259,9 @@ func (f *Folder) lockAlive(root files) (token string, l locker, err error) {
 		h.Close() // ignore error: nothing was written
 		l = f.cfg.disk.lock(filepath.Join(f.path, name), os.O_RDWR|nonblock)
 		ok, err := l.TryLock()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !noLocks(err) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			root.Remove(name) // ignore error: the next one that takes the lease cleans up
 			return "", nil, fmt.Errorf("locking %s: %w", name, err)
-		}
-		if noLocks(err) {
-			// Others will find no .alive and go by what answers.
-			root.Remove(name) // ignore error: as above
-			return token, l, nil
 		}
 		if ok && isAt(root, name, l) {
 			return token, l, nil

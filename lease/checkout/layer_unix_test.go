@@ -20,9 +20,13 @@ func TestNamedPipes(t *testing.T) {
 			t.Skip(err)
 		}
 	}
+	odd := os.WriteFile(filepath.Join(root, ".ai/repo/\xff.md"), nil, 0o600) == nil // not every file system has such names
 	c := mustOpen(t, root)
 	if c.GitID != "" {
 		t.Error("a pipe is a repository")
+	}
+	if l := layerOf(t, c); odd && !slices.Contains(l.Skipped, "?.md: its name is not UTF-8") {
+		t.Errorf("a name that is no text: %v", l.Skipped)
 	}
 	if got := paths(layerOf(t, c)); !slices.Equal(got, []string{"a.md"}) {
 		t.Errorf("%v", got)

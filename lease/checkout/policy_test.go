@@ -98,6 +98,8 @@ func TestPolicyErrors(t *testing.T) {
 		{"server:\n  idle_seconds: 3\n---\nserver:\n  idle_seconds: 4\n", "", 3, "second document"},
 		{"server:\n\tidle_seconds: 3\n", "", 2, ""},
 		{"server: {idle_seconds: 3\n", "", 2, ""},
+		{"server:\n  idle_seconds: 3\n---\n{\n", "", 3, ""},
+		{"server:\n  idle_seconds: " + strings.Repeat("a", 41) + "\n", "server.idle_seconds", 2, `"` + strings.Repeat("a", 40) + `…"`},
 	} {
 		p, err := policyOf(t, tt.text)
 		var e *PolicyError

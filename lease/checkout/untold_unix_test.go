@@ -51,17 +51,29 @@ func TestUntold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A repository that has all but HEAD in common with another one.
+	apart := t.TempDir()
+	if err := os.Mkdir(filepath.Join(apart, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(apart, ".git", "commondir"), []byte(filepath.Join(main, ".git")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	whole, err := Find(linked, "")
 	if err != nil || !whole.LinkedWorktree {
 		t.Fatal(whole, err)
 	}
 	feed := starve(t)
 	c, err := Find(linked, "")
+	_, openErr := Open(apart)
 	_, treeErr := findGit(linked)
 	_, ok, dirErr := gitDir(linked)
 	feed()
 	if !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("without descriptors it found %+v, %v", c, err)
+	}
+	if !errors.Is(openErr, syscall.EMFILE) {
+		t.Errorf("without descriptors a repository was told: %v", openErr)
 	}
 	if !errors.Is(treeErr, syscall.EMFILE) {
 		t.Errorf("without descriptors it found a repository: %v", treeErr)
