@@ -137,6 +137,12 @@ func hosted(kind string) {
 		case "resources/subscribe":
 			result("{}")
 			say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%s}}`, frame.Get(m.Params, "uri"))
+		case "completion/complete":
+			if ref := frame.Get(m.Params, "ref"); kind == "good" {
+				result(`{"completion":{"values":[` + string(frame.Quote(string(ref))) + `]}}`)
+			} else {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, id)
+			}
 		case "prompts/get":
 			result(`{"messages":[{"role":"user","content":{"type":"text","text":` + string(frame.Get(m.Params, "name")) + `}}]}`)
 		case "tools/call":
