@@ -179,7 +179,7 @@ func TestProbeIgnoresProxies(t *testing.T) {
 }
 
 func TestProbePatiently(t *testing.T) {
-	f := newTestFolder(t, newCheckout(t), Timings{ProbeTimeout: 50 * time.Millisecond, BusyGrace: time.Minute})
+	f := newTestFolder(t, newCheckout(t), Timings{ProbeTimeout: 5 * time.Second, BusyGrace: time.Minute})
 	srv := newFake(t)
 	srv.set(func(w http.ResponseWriter, r *http.Request) {
 		if srv.times() < 4 {
@@ -192,7 +192,7 @@ func TestProbePatiently(t *testing.T) {
 	if got := f.ProbePatiently(t.Context(), doc); got.Outcome != Ours {
 		t.Errorf("%v (%v)", got.Outcome, got.Err)
 	}
-	f = newTestFolder(t, f.cfg.Checkout, Timings{ProbeTimeout: 50 * time.Millisecond, BusyGrace: 120 * time.Millisecond})
+	f = newTestFolder(t, f.cfg.Checkout, Timings{ProbeTimeout: 5 * time.Second, BusyGrace: 120 * time.Millisecond})
 	srv.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
 	if got := f.ProbePatiently(t.Context(), doc); got.Outcome != Silent {
 		t.Errorf("%v (%v)", got.Outcome, got.Err)

@@ -160,6 +160,14 @@ func hosted(kind string) {
 					d, _ := time.ParseDuration(n)
 					time.Sleep(d)
 					content("waited")
+				case "hold":
+					for { // until it is let go
+						if _, err := os.Stat("let"); err == nil {
+							break
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					content("held")
 				case "env":
 					content(strings.Join(os.Environ(), "\n"))
 				case "cwd":

@@ -156,8 +156,10 @@ func TestTooManyCalls(t *testing.T) {
 	for len(all) < hub.MostCalls {
 		by := h.client()
 		for range hub.MostCallsOfOne {
-			all = append(all, sent{by, by.send("tools/call", `{"name":"good__echo","arguments":{"do":"wait","for":"1s"}}`)})
+			all = append(all, sent{by, by.send("tools/call", `{"name":"good__echo","arguments":{"do":"hold"}}`)})
 		}
+		in := int64(1 + len(all))
+		eventually(t, "all are in flight", func() bool { return h.hub.Standing()[0].Calls == in })
 		if m := by.call("good__echo", `"a":1`); !strings.Contains(string(m.Error), "too_many_calls") {
 			t.Errorf("one more of one client: %s", m.Raw)
 		}
@@ -165,8 +167,11 @@ func TestTooManyCalls(t *testing.T) {
 	if m := c.call("good__echo", `"a":1`); !strings.Contains(string(m.Error), "upstream_busy") || !strings.Contains(string(m.Error), "calls in flight, which is as many as it gets") {
 		t.Errorf("one more of all: %s", m.Raw)
 	}
+	if err := os.WriteFile(filepath.Join(h.dir, "let"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range all {
-		if got := text(s.by.answer(s.id)); got != "waited" {
+		if got := text(s.by.answer(s.id)); got != "held" {
 			t.Fatalf("one of those in flight: %s", got)
 		}
 	}
