@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -107,6 +108,10 @@ func hosted(kind string) {
 		}
 		switch m.Name() {
 		case "initialize":
+			if kind == "refuses" {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"not today"}}`, id)
+				continue
+			}
 			for kind == "held" { // until it is let go
 				if _, err := os.Stat("go"); err == nil {
 					break
@@ -117,6 +122,14 @@ func hosted(kind string) {
 		case "ping":
 			result("{}")
 		case "tools/list":
+			if kind == "nolist" {
+				result(`{"tools":{}}`)
+				continue
+			}
+			if kind == "clash" { // one tool is called as another one is shown
+				result(`{"tools":[{"name":"` + clashing + `","inputSchema":{"type":"object"}},{"name":"do.it now","inputSchema":{"type":"object"}}]}`)
+				continue
+			}
 			if string(frame.Get(m.Params, "cursor")) == "" {
 				result(`{"tools":[{"name":"echo","inputSchema":{"type":"object","$defs":{"a":{"x-odd":1e2}},"anyOf":[{},true]},"icons":[{"src":"a"}],"_meta":{"k":0.10}}],"nextCursor":"2"}`)
 			} else {
@@ -124,6 +137,10 @@ func hosted(kind string) {
 					`{"name":"odd","inputSchema":{"type":["object","null"]}},{"name":"task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}` + extra + `],"nextCursor":"2"}`)
 			}
 		case "prompts/list":
+			if kind == "unlisted" {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"the shelf is empty"}}`, id)
+				continue
+			}
 			result(`{"prompts":[{"name":"hello"}]}`)
 		case "resources/list":
 			mu.Lock()
@@ -135,6 +152,10 @@ func hosted(kind string) {
 		case "resources/read":
 			result(`{"contents":[{"uri":` + string(frame.Get(m.Params, "uri")) + `,"text":"read by ` + kind + `"}]}`)
 		case "resources/subscribe":
+			if kind == "shy" {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"do not look"}}`, id)
+				continue
+			}
 			result("{}")
 			say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%s}}`, frame.Get(m.Params, "uri"))
 		case "completion/complete":
@@ -189,6 +210,9 @@ func hosted(kind string) {
 				case "flood":
 					flood()
 					content("flooded")
+				case "asks":
+					method, _ := frame.Text(frame.Get(args, "method"))
+					content(ask(method, `{}`))
 				case "roots":
 					content(ask("roots/list", `{}`))
 				case "log":
@@ -229,6 +253,10 @@ func hosted(kind string) {
 		}
 	}
 }
+
+// clashing is the name under which the other tool of "clash" is shown, by the
+// rule for names that not every client takes.
+var clashing = fmt.Sprintf("do_it_now_%x", sha256.Sum256([]byte("clash__do.it now")))[:len("do_it_now_")+8]
 
 // flood writes 16 MiB to the standard error.
 func flood() {

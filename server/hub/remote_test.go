@@ -723,6 +723,80 @@ func TestRemoteRefuses(t *testing.T) {
 	}
 }
 
+// Where an entry has no Authorization, it is said where a token would go.
+func TestRemoteWantsAToken(t *testing.T) {
+	f := newFar(t)
+	f.first = func(w http.ResponseWriter, _ *http.Request, _ frame.Message) bool {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.WriteHeader(401)
+		return true
+	}
+	h := reach(t, f, func(s *config.Server) { s.Headers = nil })
+	h.client().ask("tools/list", "{}")
+	if st := h.hub.States()[0]; st.State != "failed" || !strings.Contains(st.LastError, "put that into the headers of its entry") {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+// A version that cannot be put into a header ends the handshake, and is not said
+// to anybody.
+func TestRemoteOfAStrangeVersion(t *testing.T) {
+	f := newFar(t)
+	f.first = func(w http.ResponseWriter, _ *http.Request, m frame.Message) bool {
+		if m.Name() != "initialize" {
+			return false
+		}
+		answer(w, m, `{"protocolVersion":"2025-06-18\r\nX-Own: 2","capabilities":{},"serverInfo":{"name":"far","version":"1"}}`)
+		return true
+	}
+	h := reach(t, f)
+	h.client().ask("tools/list", "{}")
+	if st := h.hub.States()[0]; st.State != "failed" || !strings.Contains(st.LastError, "a strange protocol version") {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+// An entry may say by which name its server is to be asked.
+func TestRemoteByAnotherName(t *testing.T) {
+	f := newFar(t)
+	names := make(chan string, 1000)
+	f.first = func(_ http.ResponseWriter, r *http.Request, _ frame.Message) bool {
+		names <- r.Host
+		return false
+	}
+	h := reach(t, f, func(s *config.Server) { s.Headers = map[string]string{"hOST": "mcp.example.com"} })
+	if got := text(h.client().call("far__echo", `"n":1`)); !strings.Contains(got, `"n":1`) {
+		t.Error(got)
+	}
+	for len(names) > 0 {
+		if name := <-names; name != "mcp.example.com" {
+			t.Errorf("asked as %q", name)
+		}
+	}
+}
+
+// A server that has forgotten us may say so of what we tell it: it is met anew,
+// and whatever is asked then is answered.
+func TestRemoteForgetsWhatItIsTold(t *testing.T) {
+	f := newFar(t)
+	running := make(chan struct{})
+	f.calls = func(_ http.ResponseWriter, r *http.Request, _ frame.Message) {
+		close(running)
+		<-r.Context().Done()
+	}
+	h := reach(t, f)
+	c := h.client()
+	c.ask("tools/list", "{}")
+	id := c.send("tools/call", `{"name":"far__echo"}`)
+	<-running
+	f.forget()
+	c.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+	f.set(func() { f.calls = nil })
+	eventually(t, "it is met anew", func() bool {
+		return strings.Contains(text(c.call("far__echo", `"n":1`)), `"n":1`) && len(f.visits("initialize")) > 1
+	})
+}
+
 // A redirect that takes the same request to the same server is followed.
 func TestRemoteSlashRedirect(t *testing.T) {
 	f := newFar(t)
