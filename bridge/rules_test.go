@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -460,5 +461,84 @@ func TestServersThatAskToBeLeftAtOnce(t *testing.T) {
 	})
 	if searches < 5 || searches > 20 {
 		t.Errorf("%d searches in a minute", searches)
+	}
+}
+
+// A link on which nothing has been heard for a while is looked at before it is
+// used: if another server has taken the place, the client's next request is
+// that one's, and reaches it once.
+func TestLooksBehind(t *testing.T) {
+	var moved atomic.Bool
+	s := runScript(t, begin+`
+		c> {"id":1,"method":"tools/list"}
+		1< {"id":1,"method":"tools/list"}
+		1> {"id":1,"result":{}}
+		c< {"id":1,"result":{}}
+		sleep 5s
+		c> {"id":2,"method":"tools/list"}
+	`+strings.TrimSpace(again)+`
+		2< {"id":2,"method":"tools/list"}
+		2> {"id":2,"result":{}}
+		c< {"id":2,"result":{}}
+	`, func(c *Config, s *script) {
+		find := c.Find
+		c.Find = func(ctx context.Context, why error) (Endpoint, error) {
+			moved.Store(false)
+			return find(ctx, why)
+		}
+		c.Moved = moved.Load
+		time.AfterFunc(3*time.Second, func() { moved.Store(true) })
+	})
+	if len(s.finds) != 2 || !errors.Is(s.finds[1], ErrLeft) {
+		t.Errorf("searched because of %v", s.finds)
+	}
+}
+
+// A server that asks twice under one id is answered once by the client, and told
+// so of the other.
+func TestAsksTwice(t *testing.T) {
+	runScript(t, begin+`
+		1> {"jsonrpc":"2.0","id":"q","method":"roots/list"}
+		c< {"jsonrpc":"2.0","id":"q","method":"roots/list"}
+		1> {"jsonrpc":"2.0","id":"q","method":"roots/list"}
+		1< {"jsonrpc":"2.0","id":"q","error":~already in flight
+		c> {"jsonrpc":"2.0","id":"q","result":{"roots":[]}}
+		1< {"jsonrpc":"2.0","id":"q","result":{"roots":[]}}
+	`)
+}
+
+// When all is quiet after a burst, what it took is given back, and everything goes
+// on as before.
+func TestGivesBackWhatABurstTook(t *testing.T) {
+	large := strings.Repeat("x", idleBytes)
+	runScript(t, begin+`
+		c> {"id":1,"method":"tools/list"}
+		1< {"id":1,"method":"tools/list"}
+		1> {"id":1,"result":{"a":"`+large+`"}}
+		c< {"id":1,"result":{"a":"`+large+`"}}
+		sleep 1h
+		c> {"id":2,"method":"tools/list"}
+		1< {"id":2,"method":"tools/list"}
+		1> {"id":2,"result":{}}
+		c< {"id":2,"result":{}}
+		c> {"id":2,"method":"tools/list"}
+		1< {"id":2,"method":"tools/list"}
+		1> {"id":2,"result":{}}
+		c< {"id":2,"result":{}}
+	`)
+}
+
+// What cannot be dialled is said, and not tried.
+func TestOpenWithoutAKeyOrAnAddress(t *testing.T) {
+	b := newBridge(Config{})
+	broken := errors.New("broken")
+	if _, err := b.open(Endpoint{URL: "http://127.0.0.1:1", Key: func() (string, error) { return "", broken }}); !errors.Is(err, broken) || !strings.Contains(err.Error(), "reading the checkout's key") {
+		t.Errorf("without a key: %v", err)
+	}
+	for _, address := range []string{"ftp://127.0.0.1:1", "http://", "127.0.0.1:1", "http://%zz", ""} {
+		if conn, _, err := dial(t.Context(), address, "", identity{}); err == nil {
+			conn.Close()
+			t.Errorf("%q was dialled", address)
+		}
 	}
 }
