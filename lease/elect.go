@@ -111,7 +111,7 @@ func (f *Folder) elect(ctx context.Context, c Candidate) (Election, error) {
 			// The folder was deleted under us. It is made again, and whoever
 			// else makes it is met there.
 			abandon()
-			if err := sleep(ctx, firstPause); err != nil {
+			if err := f.cfg.sleep(ctx, firstPause); err != nil {
 				return Election{}, err
 			}
 			continue

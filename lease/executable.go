@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -40,11 +41,13 @@ func (e ExecutableIdentity) of(info os.FileInfo) ExecutableIdentity {
 // Replaced reports whether what lies at the path now is another file, and says
 // so in words that name no path. A missing file is not a replaced one: what is
 // built to run once is gone before it has run.
-func (e ExecutableIdentity) Replaced() (reason string, replaced bool) {
+func (e ExecutableIdentity) Replaced() (reason string, replaced bool) { return e.replaced(os.Stat) }
+
+func (e ExecutableIdentity) replaced(stat func(string) (fs.FileInfo, error)) (reason string, replaced bool) {
 	if e.Path == "" || e == (ExecutableIdentity{Path: e.Path}) {
 		return "", false
 	}
-	info, err := os.Stat(e.Path)
+	info, err := stat(e.Path)
 	if err != nil || !info.Mode().IsRegular() {
 		return "", false
 	}

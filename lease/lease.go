@@ -94,6 +94,7 @@ type Config struct {
 	disk  disk                                                                     // nil: the machine's
 	token func() string                                                            // nil: a random one
 	ask   func(ctx context.Context, doc Document, within time.Duration) ProbeReply // nil: over the network
+	sleep func(ctx context.Context, d time.Duration) error                         // nil: by the machine's clock
 }
 
 // A Folder is the state folder of a checkout, in which its processes meet. It
@@ -144,6 +145,9 @@ func newFolder(cfg Config) *Folder {
 	}
 	if cfg.token == nil {
 		cfg.token = newToken
+	}
+	if cfg.sleep == nil {
+		cfg.sleep = sleep
 	}
 	return &Folder{cfg: cfg, path: cfg.Checkout.StateDir()}
 }

@@ -54,7 +54,7 @@ func (f *Folder) change(root files) (unlock func(), err error) {
 		folder.Unlock() // ignore error: as above
 		first.Unlock()
 	}
-	ok, err := tryUntil(folder, until)
+	ok, err := f.tryUntil(folder, until)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = errMoved
@@ -81,7 +81,7 @@ func (f *Folder) lock(root files, name string, until time.Time) (locker, error) 
 		}
 		// For reading and writing, since NFS wants that for an exclusive lock.
 		l := f.cfg.disk.lock(filepath.Join(f.path, name), os.O_RDWR|nonblock)
-		ok, err := tryUntil(l, until)
+		ok, err := f.tryUntil(l, until)
 		if errors.Is(err, fs.ErrNotExist) && !f.moved(root) {
 			continue // deleted since it was made
 		}
@@ -158,14 +158,14 @@ func isAt(root files, name string, l locker) bool {
 
 // tryUntil locks l, or gives up at a time. It never blocks in the kernel: a
 // lock waited for there knows no end.
-func tryUntil(l locker, until time.Time) (bool, error) {
+func (f *Folder) tryUntil(l locker, until time.Time) (bool, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		ok, err := l.TryLock()
 		left := time.Until(until)
 		if ok || err != nil || left <= 0 {
 			return ok, err
 		}
-		time.Sleep(min(pause, left))
+		f.cfg.sleep(context.Background(), min(pause, left)) // ignore error: there is none
 	}
 }
 
@@ -193,7 +193,7 @@ func (f *Folder) LockLaunch(ctx context.Context) (unlock func(), err error) {
 		if ok || err != nil {
 			return unlock, err
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := f.cfg.sleep(ctx, pause); err != nil {
 			return nil, fmt.Errorf("waiting for %s: %w", launchName, err)
 		}
 	}

@@ -117,7 +117,7 @@ func (f *Folder) ProbePatiently(ctx context.Context, doc Document) ProbeReply {
 	began := time.Now()
 	for pause := firstPause; ; pause = longer(pause) {
 		reply := f.Probe(ctx, doc)
-		if reply.Outcome != Silent || time.Since(began) >= f.cfg.Timings.BusyGrace || sleep(ctx, pause) != nil {
+		if reply.Outcome != Silent || time.Since(began) >= f.cfg.Timings.BusyGrace || f.cfg.sleep(ctx, pause) != nil {
 			return reply
 		}
 	}

@@ -56,7 +56,7 @@ func (w *watch) settle(ctx context.Context) (Verdict, error) {
 		if !w.since.Equal(before) {
 			pause = firstPause // something happens: be quick again
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := w.f.cfg.sleep(ctx, pause); err != nil {
 			return v, fmt.Errorf("waiting for the server of this checkout (%s): %w", v.Reason, err)
 		}
 		pause = longer(pause)
@@ -100,7 +100,7 @@ func (w *watch) look(ctx context.Context) Verdict {
 	s.Silent = lasting(&w.silent, o == Silent, now)
 	s.Shut = lasting(&w.shut, o == Refused || o == Unreachable || o == Stranger, time.Now())
 	if o == Ours {
-		_, s.SelfReplaced = f.cfg.Self.Replaced()
+		_, s.SelfReplaced = f.cfg.Self.replaced(f.cfg.disk.stat)
 	} else if !s.Exists || s.Alive {
 		// It may have ended while it was asked.
 		s.Alive, s.Exists = f.aliveHeld(root, doc.Token)
