@@ -497,3 +497,37 @@ func TestADeletedLockFileStillExcludes(t *testing.T) {
 		t.Errorf("locked a deleted folder: %v", err)
 	}
 }
+
+// goingFiles is a folder that is removed just before something is made in it.
+type goingFiles struct {
+	files
+	path string
+}
+
+func (g goingFiles) OpenFile(name string, flag int, perm fs.FileMode) (file, error) {
+	if flag&os.O_CREATE != 0 {
+		if err := os.RemoveAll(g.path); err != nil {
+			return nil, err
+		}
+	}
+	return g.files.OpenFile(name, flag, perm)
+}
+
+// TestPublishInAFolderThatGoes was found by the explorer:
+//
+//	P1 looks: the lease is its own
+//	                               rm -r of the folder
+//	P1 makes its temporary file: no such file
+//
+// P1 was told that nothing was written and that it held the lease.
+func TestPublishInAFolderThatGoes(t *testing.T) {
+	f := newTestFolder(t, newCheckout(t), patient)
+	tenure := take(t, f)
+	tenure.root = goingFiles{tenure.root, f.path}
+	if err := tenure.Publish("http://127.0.0.1:1"); !errors.Is(err, ErrLost) {
+		t.Errorf("publishing in a folder that is gone: %v", err)
+	}
+	if !tenure.Lost() {
+		t.Error("the loss was not recorded")
+	}
+}

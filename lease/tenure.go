@@ -235,12 +235,12 @@ func (t *Tenure) rewrite(change func(*Document) bool) error {
 	temp := tempName(t.token)
 	t.root.Remove(temp) // ignore error: mostly there is none
 	if err := writeFile(t.root, temp, b); err != nil {
-		return fmt.Errorf("writing the lease: %w", err)
+		return t.orLost(fmt.Errorf("writing the lease: %w", err))
 	}
 	defer t.root.Remove(temp) // ignore error: renamed, mostly
 	unlock, err := t.f.change(t.root)
 	if err != nil {
-		return err
+		return t.orLost(err)
 	}
 	defer unlock()
 	own, err := t.look()
@@ -261,6 +261,23 @@ func (t *Tenure) rewrite(change func(*Document) bool) error {
 	}
 	t.doc = doc
 	return nil
+}
+
+// orLost is ErrLost where an error comes of the folder's being gone, which took
+// the lease along:
+//
+//	P1 looks: the lease is its own
+//	                               rm -r of the folder
+//	P1 makes its temporary file, or locks: no such file
+//
+// Otherwise it says that nothing was changed, and the lease is held.
+func (t *Tenure) orLost(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		if own, e := t.IsOwn(); e == nil && !own {
+			return ErrLost
+		}
+	}
+	return err
 }
 
 // Release gives the lease up: the file is removed if it is still this tenure's,
