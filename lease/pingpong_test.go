@@ -2,8 +2,11 @@ package lease
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A build is a program that was started: from a file of some path, in a place
@@ -22,12 +25,24 @@ type match struct {
 	disk    [2]map[string]build // by file system and path; what is missing is gone
 	bridges []build
 	inside  []bool // it serves in its own process
+	vain    bool   // a server was started for nothing
 	service string // the path that an OS service of the checkout runs; "": there is none
 }
 
+// identity is what the lease of a build says of it.
+func (b build) identity() ExecutableIdentity {
+	return ExecutableIdentity{Path: b.path, MTime: int64(1 + 10*b.files + b.image), Size: 1}
+}
+
 func (m *match) replaced(b build) bool {
-	now, there := m.disk[b.files][b.path]
-	return there && now.image != b.image
+	_, replaced := b.identity().replaced(func(path string) (fs.FileInfo, error) {
+		now, there := m.disk[b.files][path]
+		if !there {
+			return nil, errno("stat", path, syscall.ENOENT)
+		}
+		return playedInfo{size: 1, at: time.Unix(now.identity().MTime, 0)}, nil
+	})
+	return replaced
 }
 
 // A round is how things stand: who serves, who is looking, and who of them has
@@ -41,14 +56,14 @@ type round struct {
 // verdict is Judge's about the server, for a process of build b.
 func (m *match) verdict(b build, h History, server *build) Verdict {
 	s := Sight{
-		Self: ExecutableIdentity{Path: b.path}, SelfReplaced: m.replaced(b), Version: b.version,
+		Self: b.identity(), SelfReplaced: m.replaced(b), Version: b.version,
 		History: h, Timings: Timings{}.withDefaults(),
 	}
 	if server != nil {
 		url := "http://127.0.0.1:1"
 		s.File = File{State: Present, Document: Document{
 			Schema: Schema, Token: strings.Repeat("0", 32), URL: &url, Version: server.version,
-			Executable: ExecutableIdentity{Path: server.path},
+			Executable: server.identity(),
 		}}
 		s.Alive, s.Exists, s.Asked = true, true, true
 		if server.network != b.network {
@@ -100,7 +115,10 @@ func (m *match) moves(r round, builds *[]build, move func(to round, starts bool)
 		to.started[i] = true
 		if !m.inside[i] {
 			if w := m.verdict(next, History{}, server); w.Action != Free && w.Action != TakeOver {
-				move(to, true) // it found one that serves, and ended
+				// It found one that serves, and ended. A service is another build
+				// than its launcher; without, what is started is what was meant.
+				m.vain = m.vain || m.service == ""
+				move(to, true)
 				continue
 			}
 		}
@@ -215,6 +233,9 @@ func TestNoPingPong(t *testing.T) {
 		tried++
 		if m.endless() {
 			t.Fatalf("servers replace each other for ever:\n%s", m)
+		}
+		if m.vain {
+			t.Fatalf("a server is started for nothing:\n%s", m)
 		}
 	}
 	modes := func(m match, each func(match)) {

@@ -2,628 +2,753 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
-	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
+	"hash/maphash"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
-	"testing/synctest"
 	"time"
-
-	"majordomus/lease/checkout"
+	"unsafe"
 )
 
-// A world is one machine on which processes elect a server: a disk with locks,
-// and the network between them. Whatever a process does to either is a step that
-// waits until the world's scheduler lets it be taken; between its steps a process
-// is ordinary code, the package's own. The world runs in a bubble, and time
-// passes only when everybody who may go on is asleep.
+// most is how many processes there can be at once: four, and the next one.
+const (
+	most  = 5
+	after = most - 1
+)
+
+// state is a machine on which processes elect a server: its disk with locks, and
+// how far each process is. It is a plain value without padding, so that two
+// states are the same if their bytes are.
 //
 // One step is one name looked up, opened, made, renamed or removed, or one lock
-// tried or let go. What is in a file never changes once it has its name, so
-// reading an open one is no step.
-type world struct {
-	checkout *checkout.Checkout
-	timings  Timings
-	began    time.Time
+// tried or let go, or one question answered. What is in a file never changes
+// once it has its name, so reading an open one is no step.
+type state struct {
+	files   [14]onDisk
+	players [most]running
+	n       uint8    // files
+	path    uint8    // the folder at the state folder's path; 0 while there is none
+	folders uint8    // that there ever were
+	locks   uint8    // server.locks that there ever were
+	taken   [4]uint8 // by whom each folder is locked, plus one
 
-	met     sync.Mutex
-	folder  *inode // at the state folder's path; nil while it is not there
-	players []*player
-	fixed   bool          // nobody removes the folder or server.lock, so looking at them is no step
-	actor   *player       // whose step is being taken
-	stood   time.Duration // for how long stopped processes had to stand
-	made    int           // by nobody's process
-	wrong   string
-	written map[string]*player // leases by their token
+	kills, stops, rms, slows, refusals, blinds, builds uint8 // that may still come
+
+	switches uint8 // to another process, though the one that went last could go on, that may still come
+	last     uint8 // who went last, plus one; 0 where that makes no difference
+	images   [3]uint8
 }
 
-// An inode is a file or a folder. It is named for who made it and how many that
-// one had made before, so that two orders of independent steps come to the same
-// world.
-type inode struct {
-	id    string
-	names map[string]*inode // of a folder
-	data  []byte
-	at    time.Time
-
-	exclusive *worldLock
-	shared    map[*worldLock]bool
+// onDisk is a file, or a lease that was renamed.
+type onDisk struct {
+	kind, place, dir  uint8 // place: 0 if it has no name any more
+	slot, tok, seq    uint8
+	url, ver, exe     uint8
+	exclusive, shared uint8
+	age               uint8 // ms; of a lease without an address
 }
 
-func (w *world) newInode(folder bool) *inode {
-	n := &inode{at: time.Now(), shared: map[*worldLock]bool{}}
-	if p := w.actor; p != nil {
-		p.made++
-		n.id = fmt.Sprintf("%s.%d", p.name, p.made)
-	} else {
-		w.made++
-		n.id = fmt.Sprintf("w.%d", w.made)
+const (
+	itsOwn = 1 + iota
+	temporary
+	theLease
+)
+
+type running struct {
+	node   int32
+	known  [4]uint8 // whom it calls 1, 2 and so on, plus one
+	dead   uint8
+	halted uint8  // by SIGSTOP; 2 when time has passed since
+	stood  uint16 // for how many ms it was, since its election began
+	lag    uint16 // ms since it was answered last, while that makes a difference
+	unused uint16
+}
+
+// machine is what a scene is played on.
+type machine struct {
+	scene    *scene
+	memories [most]*memory
+	wrong    string
+	seed     maphash.Seed
+	told     func(p int, a reply) // is told of all answers; nil for nobody
+}
+
+func (x *machine) fault(format string, args ...any) {
+	if x.wrong == "" {
+		x.wrong = fmt.Sprintf(format, args...)
 	}
-	if folder {
-		n.names = map[string]*inode{}
-	}
-	return n
 }
 
-// A player is one process.
-type player struct {
-	w     *world
-	name  string
-	life  func(*player)
-	grant chan struct{}
+func (x *machine) node(s *state, i int) *node { return x.memories[i].nodes[s.players[i].node] }
 
-	// Written by the process while it may go on, or by the scheduler while it
-	// may not.
-	wants   string // the step it waits to take; "" while it is asleep or done
-	done    bool
-	dead    bool
-	stopped bool
-	inline  bool   // its steps are taken by somebody else's
-	history uint64 // of all that it saw: together with its program, all that it knows
-	made    int
-	tokens  int
-	outcome string
-
-	tenure  *Tenure
-	url     string // it answers here
-	ending  bool   // it says that it does not hold the lease
-	version string
-	lock    *worldLock // it has server.lock
-	judged  *inode     // the lease that it read last without the lock; nil for none
-	took    int
-	handles []*worldLock
-	wasLost bool
-	since   time.Duration // when it was stopped
-}
-
-// crash is what ends a process in the middle.
-type crash struct{}
-
-// step waits for its turn. What the process sees then goes into its history.
-func (p *player) step(format string, args ...any) {
-	p.w.meet()
-	if p.dead {
-		panic(crash{})
+// view is what p calls somebody.
+func (s *state) view(p, of int) uint8 {
+	if p == of {
+		return 0
 	}
-	what := fmt.Sprintf(format, args...)
-	if !p.inline {
-		p.wants = what
-		<-p.grant
-		p.wants = ""
-		if p.dead {
-			panic(crash{})
+	known := &s.players[p].known
+	for k := range known {
+		switch known[k] {
+		case uint8(of + 1):
+			return uint8(k + 1)
+		case 0:
+			known[k] = uint8(of + 1)
+			return uint8(k + 1)
 		}
 	}
-	p.w.actor = p
-	p.note(what, p.w.now())
+	panic("too many to know")
 }
 
-// note adds to what the process knows.
-func (p *player) note(args ...any) {
-	h := fnv.New64a()
-	fmt.Fprint(h, p.history)
-	for _, a := range args {
-		fmt.Fprintf(h, "|%v", a)
+func (s *state) slot(p int, view uint8) int {
+	if view == 0 {
+		return p
 	}
-	p.history = h.Sum64()
+	return int(s.players[p].known[view-1]) - 1
 }
 
-// meet is for the race detector, which does not know that one who sleeps wakes
-// after what the scheduler did before.
-func (w *world) meet() {
-	w.met.Lock()
-	defer w.met.Unlock()
-}
-
-func (w *world) now() time.Duration { return time.Since(w.began) }
-
-func (w *world) fault(format string, args ...any) {
-	if w.wrong == "" {
-		w.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// start begins the process in a goroutine of the bubble.
-func (p *player) start() {
-	p.grant = make(chan struct{})
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				if _, ok := r.(crash); !ok {
-					p.w.fault("%s panicked: %v", p.name, r)
-				}
-			}
-			p.w.meet()
-			p.done, p.history = true, 0
-		}()
-		p.life(p)
-	}()
-}
-
-// kill ends the process as kill -9 does: the kernel closes what it has open.
-func (p *player) kill() {
-	p.dead, p.stopped = true, false
-	for _, l := range p.handles {
-		l.drop()
-	}
-	p.handles, p.url, p.lock = nil, "", nil
-	if p.wants != "" {
-		p.grant <- struct{}{}
-	}
-	synctest.Wait()
-}
-
-// errno is what the system says.
-func errno(op, name string, e syscall.Errno) error { return &fs.PathError{Op: op, Path: name, Err: e} }
-
-// worldInfo is what is to be known of an inode at one moment.
-type worldInfo struct {
-	n    *inode
-	name string
-	size int64
-	at   time.Time
-}
-
-func (i worldInfo) Name() string       { return i.name }
-func (i worldInfo) Size() int64        { return i.size }
-func (i worldInfo) ModTime() time.Time { return i.at }
-func (i worldInfo) IsDir() bool        { return i.n.names != nil }
-func (i worldInfo) Sys() any           { return nil }
-func (i worldInfo) Mode() fs.FileMode {
-	if i.IsDir() {
-		return fs.ModeDir | 0o700
-	}
-	return 0o600
-}
-
-func (i worldInfo) same(o fs.FileInfo) bool {
-	other, ok := o.(worldInfo)
-	return ok && other.n == i.n
-}
-
-func (n *inode) info(name string) fs.FileInfo { return worldInfo{n, name, int64(len(n.data)), n.at} }
-
-// playerDisk is the disk as one process sees it.
-type playerDisk struct{ p *player }
-
-func (d playerDisk) stat(path string) (fs.FileInfo, error) {
-	d.p.w.meet()
-	if d.p.w.fixed {
-		return d.p.w.folder.info("mcp"), nil
-	}
-	d.p.step("stat the folder")
-	if d.p.w.folder == nil {
-		d.p.note("gone")
-		return nil, errno("stat", path, syscall.ENOENT)
-	}
-	d.p.note(d.p.w.folder.id)
-	return d.p.w.folder.info("mcp"), nil
-}
-
-func (d playerDisk) open(*checkout.Checkout) (files, error) {
-	if d.p.w.fixed {
-		return playerFiles{d.p, d.p.w.folder}, nil
-	}
-	d.p.step("open the folder")
-	if d.p.w.folder == nil {
-		d.p.note("gone")
-		return nil, errno("open", "mcp", syscall.ENOENT)
-	}
-	d.p.note(d.p.w.folder.id)
-	return playerFiles{d.p, d.p.w.folder}, nil
-}
-
-func (d playerDisk) create(*checkout.Checkout) (files, error) {
-	if d.p.w.fixed {
-		return playerFiles{d.p, d.p.w.folder}, nil
-	}
-	d.p.step("make the folder")
-	if d.p.w.folder == nil {
-		d.p.w.folder = d.p.w.newInode(true)
-	}
-	d.p.note(d.p.w.folder.id)
-	return playerFiles{d.p, d.p.w.folder}, nil
-}
-
-func (d playerDisk) lock(path string, flag int) locker {
-	name := filepath.Base(path)
-	if path == d.p.w.checkout.StateDir() {
-		name = "."
-	}
-	return &worldLock{p: d.p, name: name}
-}
-
-// playerFiles is an open folder.
-type playerFiles struct {
-	p   *player
-	dir *inode
-}
-
-func (f playerFiles) look(name string) *inode {
-	if name == "." {
-		return f.dir
-	}
-	return f.dir.names[name]
-}
-
-func (f playerFiles) Lstat(name string) (fs.FileInfo, error) {
-	f.p.w.meet()
-	if f.p.w.fixed && (name == lockName || name == ".") {
-		return f.look(name).info(name), nil
-	}
-	f.p.step("lstat %s", name)
-	n := f.look(name)
-	if n == nil {
-		f.p.note("none")
-		if name == documentName && f.p.lock == nil {
-			f.p.judged = nil
+func (s *state) find(dir uint8, place, kind uint8, slot int, tok uint8) *onDisk {
+	for i := range s.files[:s.n] {
+		f := &s.files[i]
+		if f.place != place || f.dir != dir || f.kind != kind {
+			continue
 		}
-		return nil, errno("lstat", name, syscall.ENOENT)
+		if place == theLease || kind == aLock || f.slot == uint8(slot) && f.tok == tok {
+			return f
+		}
 	}
-	f.p.note(n.id)
-	return n.info(name), nil
-}
-
-// Stat is asked for the open folder alone, which is no name that anybody changes.
-func (f playerFiles) Stat(name string) (fs.FileInfo, error) { return f.dir.info(name), nil }
-
-// Nobody else has an account in this world.
-func (f playerFiles) foreign(fs.FileInfo) bool { return false }
-func (f playerFiles) exposed(fs.FileInfo) bool { return false }
-
-func (f playerFiles) OpenFile(name string, flag int, _ fs.FileMode) (file, error) {
-	f.p.step("open %s %x", name, flag)
-	w, n := f.p.w, f.look(name)
-	if name == documentName && f.p.lock == nil {
-		f.p.judged = n
-	}
-	switch {
-	case n == nil && flag&os.O_CREATE == 0:
-		f.p.note("none")
-		return nil, errno("open", name, syscall.ENOENT)
-	case n != nil && flag&os.O_EXCL != 0:
-		f.p.note("there")
-		return nil, errno("open", name, syscall.EEXIST)
-	case n == nil && w.folder != f.dir:
-		f.p.note("deleted")
-		return nil, errno("open", name, syscall.ENOENT) // nothing is made in a folder that was removed
-	case n == nil:
-		n = w.newInode(false)
-		f.dir.names[name] = n
-	}
-	f.p.note(n.id, string(n.data))
-	return &worldFile{n: n}, nil
-}
-
-func (f playerFiles) Rename(from, to string) error {
-	f.p.step("rename %s to %s", from, to)
-	n := f.dir.names[from]
-	if n == nil {
-		f.p.note("none")
-		return errno("rename", from, syscall.ENOENT)
-	}
-	if to == documentName {
-		f.p.w.replaced(f.p, f.dir, n)
-	}
-	delete(f.dir.names, from)
-	f.dir.names[to] = n
 	return nil
 }
 
-func (f playerFiles) Remove(name string) error {
-	f.p.step("remove %s", name)
-	n := f.dir.names[name]
-	if n == nil {
-		f.p.note("none")
-		return errno("remove", name, syscall.ENOENT)
+// lease is what lies at the lease's path.
+func (s *state) lease(dir uint8) *onDisk { return s.find(dir, theLease, aDocument, 0, 0) }
+
+func (s *state) named(p int, dir uint8, n name) *onDisk {
+	switch n.kind {
+	case theDocument:
+		return s.lease(dir)
+	case theLock:
+		return s.find(dir, itsOwn, aLock, 0, 0)
+	case thisAlive:
+		return s.find(dir, itsOwn, anAlive, s.slot(p, n.by), n.tok)
+	case thisTemp:
+		return s.find(dir, temporary, aDocument, s.slot(p, n.by), n.tok)
 	}
-	if name == documentName {
-		f.p.w.removed(f.p, n)
-	}
-	delete(f.dir.names, name)
-	return nil
+	panic("nobody makes such a name")
 }
 
-func (f playerFiles) log(name string) (*os.File, error) {
-	return nil, errno("open", name, syscall.ENOTSUP)
+func (s *state) add(f onDisk) *onDisk {
+	s.files[s.n] = f
+	s.n++
+	return &s.files[s.n-1]
 }
 
-func (f playerFiles) Link(from, to string) error { return errno("link", from, syscall.ENOTSUP) }
-func (f playerFiles) Close() error               { return nil }
-func (f playerFiles) sync() error                { return nil }
-func (f playerFiles) again() (files, error)      { return f, nil }
-
-func (f playerFiles) names() ([]string, error) {
-	f.p.step("list the folder")
-	list := slices.Sorted(maps.Keys(f.dir.names))
-	f.p.note(list)
-	return list, nil
+func (s *state) drop(f *onDisk) {
+	s.n--
+	*f = s.files[s.n]
+	s.files[s.n] = onDisk{}
 }
 
-type worldFile struct {
-	n  *inode
-	at int
-}
-
-func (f *worldFile) Read(b []byte) (int, error) {
-	if f.at == len(f.n.data) {
-		return 0, io.EOF
-	}
-	n := copy(b, f.n.data[f.at:])
-	f.at += n
-	return n, nil
-}
-
-func (f *worldFile) Write(b []byte) (int, error) {
-	f.n.data = append(f.n.data, b...)
-	f.n.at = time.Now()
-	return len(b), nil
-}
-
-func (f *worldFile) Stat() (fs.FileInfo, error) { return f.n.info("open"), nil }
-func (f *worldFile) Sync() error                { return nil }
-func (f *worldFile) Close() error               { return nil }
-
-// worldLock is flock on an open file: tied to the file, not to its name.
-type worldLock struct {
-	p    *player
-	name string
-	n    *inode
-}
-
-func (l *worldLock) try(shared bool) (bool, error) {
-	l.p.w.meet()
-	if l.p.w.fixed && l.name == "." { // whoever has server.lock gets it
-		l.n = l.p.w.folder
-		return true, nil
-	}
-	l.p.step("lock %s %t", l.name, shared)
-	if l.n == nil {
-		dir := l.p.w.folder
-		if dir == nil {
-			l.p.note("no folder")
-			return false, errno("open", l.name, syscall.ENOENT)
-		}
-		if l.n = (playerFiles{l.p, dir}).look(l.name); l.n == nil {
-			l.p.note("none")
-			return false, errno("open", l.name, syscall.ENOENT)
-		}
-		l.p.handles = append(l.p.handles, l)
-	}
-	n := l.n
-	switch {
-	case n.exclusive == l || n.shared[l]:
-	case shared && n.exclusive == nil:
-		n.shared[l] = true
-	case !shared && n.exclusive == nil && len(n.shared) == 0:
-		n.exclusive = l
-	default:
-		l.p.note("busy", n.id)
-		return false, nil
-	}
-	l.p.note("locked", n.id)
-	if l.name == lockName {
-		l.p.lock = l
-	}
-	return true, nil
-}
-
-func (l *worldLock) TryLock() (bool, error)  { return l.try(false) }
-func (l *worldLock) TryRLock() (bool, error) { return l.try(true) }
-
-func (l *worldLock) Unlock() error {
-	if l.n == nil {
-		return nil
-	}
-	if l.p.w.fixed && l.name == "." {
-		l.n = nil
-		return nil
-	}
-	l.p.step("unlock %s", l.name)
-	l.drop()
-	l.p.handles = slices.DeleteFunc(l.p.handles, func(x *worldLock) bool { return x == l })
-	return nil
-}
-
-// drop is what closing it does.
-func (l *worldLock) drop() {
-	if l.n == nil {
+// unname takes a file's name away. Whoever has it locked still has.
+func (s *state) unname(f *onDisk) {
+	if f.exclusive == 0 && f.shared == 0 {
+		s.drop(f)
 		return
 	}
-	if l.n.exclusive == l {
-		l.n.exclusive = nil
-	}
-	delete(l.n.shared, l)
-	if l.p.lock == l {
-		l.p.lock = nil
-	}
-	l.n = nil
+	f.place, f.dir = 0, 0
 }
 
-func (l *worldLock) Stat() (fs.FileInfo, error) {
-	if l.n == nil {
-		return nil, errors.New("not open")
+// release is what closing a locked file does.
+func (s *state) release(f *onDisk, p int) {
+	if f.exclusive == uint8(p+1) {
+		f.exclusive = 0
 	}
-	return l.n.info(l.name), nil
+	f.shared &^= 1 << p
+	if f.place == 0 && f.exclusive == 0 && f.shared == 0 {
+		s.drop(f)
+	}
 }
 
-// replaced is told of every lease that is put in place. What it takes the place
-// of must be its own, or to the last byte what its writer judged.
-func (w *world) replaced(p *player, dir, by *inode) {
-	if dir != w.folder {
-		return // in a folder that is gone, where nobody looks
+// close is what the kernel does when a process ends.
+func (s *state) close(p int) {
+	for i := int(s.n) - 1; i >= 0; i-- {
+		s.release(&s.files[i], p)
 	}
-	d := parse(by.data).Document
-	was := dir.names[documentName]
+	for i := range s.taken {
+		if s.taken[i] == uint8(p+1) {
+			s.taken[i] = 0
+		}
+	}
+}
+
+func (s *state) kill(p int) {
+	s.close(p)
+	s.players[p] = running{dead: 1}
+}
+
+// about fills in what there is to know of a file.
+func (s *state) about(a *reply, p int, f *onDisk) {
+	a.id = ident{kind: f.kind, seq: f.seq}
+	if f.kind != aLock {
+		a.id.by, a.id.tok = s.view(p, int(f.slot)), f.tok
+	}
+	a.says = content{url: f.url != 0, ver: f.ver, exe: f.exe}
+	a.age = uint16(f.age)
+}
+
+// serving reports whether a process answers as the server of a lease of its own.
+func (n *node) serving(tok uint8) bool { return n.held && n.listens && !n.ending && n.tok == tok }
+
+// listens reports whether somebody accepts connections.
+func (x *machine) listens(s *state, p int) bool {
+	return s.players[p].dead == 0 && x.node(s, p).listens
+}
+
+// may reports whether a process can take its step.
+func (x *machine) may(s *state, p int) bool {
+	r := &s.players[p]
+	if r.dead != 0 || r.halted != 0 {
+		return false
+	}
+	n := x.node(s, p)
 	switch {
-	case was != nil && parse(was.data).Document.Token == d.Token:
-	case was == nil && w.written[d.Token] != nil:
-		// Somebody deleted its own after it was read. Harmless, and only a hand
-		// does that.
-	case was != p.judged:
-		w.fault("%s replaced a lease that it had not judged", p.name)
-	default:
-		p.took++
+	case n.done:
+		return false
+	case n.want.op == opLoss: // a look at the lease that finds it in place is no event
+		return !x.holds(s, p)
+	case n.want.wait > r.lag:
+		return false
 	}
-	w.written[d.Token] = p
+	return true
 }
 
-// removed is told of every lease that is removed: it must be its owner's.
-func (w *world) removed(p *player, n *inode) {
-	if owner := w.written[parse(n.data).Document.Token]; owner != p {
-		w.fault("%s removed a lease that is not its own", p.name)
-	}
-}
-
-// busy reports whether the process is changing its lease.
-func (p *player) busy() bool {
-	if p.tenure == nil || !p.tenure.mu.TryLock() {
-		return p.tenure != nil
-	}
-	p.tenure.mu.Unlock()
-	return false
-}
-
-// holds reports whether the process would find, reading now, that it holds the
+// holds reports whether a process would find, reading now, that it holds the
 // lease.
-func (p *player) holds() bool {
-	t := p.tenure
-	if t == nil || p.dead || t.endedLocked() || p.w.folder == nil { // nobody else runs; it may have the lock itself
+func (x *machine) holds(s *state, p int) bool {
+	if s.players[p].dead != 0 {
 		return false
 	}
-	at, ok := t.info.(worldInfo)
-	if !ok || at.n != p.w.folder {
+	n := x.node(s, p)
+	return n.held && x.names(s, p, n)
+}
+
+func (x *machine) names(s *state, p int, n *node) bool {
+	if s.path == 0 || n.folder != s.path {
 		return false
 	}
-	n := p.w.folder.names[documentName]
-	return n != nil && parse(n.data).Document.Token == t.token
+	f := s.lease(s.path)
+	return f != nil && f.slot == uint8(p) && f.tok == n.tok
+}
+
+// step takes the step that a process waits to take.
+func (x *machine) step(s *state, p int) {
+	n := x.node(s, p)
+	r := &n.want
+	var a reply
+	a.code = yes
+	switch r.op {
+	case opStat, opOpenFolder, opMakeFolder:
+		if r.op == opMakeFolder && s.path == 0 {
+			s.folders++
+			s.path = s.folders
+		}
+		if a.id = (ident{kind: aFolder, seq: s.path}); s.path == 0 {
+			a.code, a.id = none, ident{}
+		}
+	case opLstat, opOpen, opCreate:
+		f := s.named(p, r.dir, r.name)
+		switch {
+		case f == nil && r.op != opCreate:
+			a.code = none
+		case f == nil && s.path != r.dir:
+			a.code = deleted
+		case f != nil && r.op == opCreate:
+			a.code = isThere
+		default:
+			if f == nil {
+				f = x.create(s, p, r)
+			}
+			s.about(&a, p, f)
+		}
+	case opWrite:
+		for i := range s.files[:s.n] {
+			if f := &s.files[i]; f.kind == aDocument && f.slot == uint8(p) && f.tok == r.id.tok && f.seq == r.id.seq {
+				f.ver, f.exe, f.age = r.says.ver, r.says.exe, 0
+				if r.says.url {
+					f.url = 1
+				}
+			}
+		}
+		if n.locks {
+			x.fault("%s writes while it has %s", label(p), lockName)
+		}
+	case opRename:
+		f := s.named(p, r.dir, r.name)
+		if f == nil {
+			a.code = none
+			break
+		}
+		was := s.lease(r.dir)
+		a.says.url = x.replaced(s, p, r.dir, was, f)
+		f.place = theLease
+		if was != nil {
+			s.unname(was)
+		}
+	case opRemove:
+		f := s.named(p, r.dir, r.name)
+		if f == nil {
+			a.code = none
+			break
+		}
+		x.removed(s, p, f)
+		s.unname(f)
+	case opList:
+		a.list = s.list(p, r.dir)
+	case opOpenLock:
+		switch f := (*onDisk)(nil); {
+		case s.path == 0:
+			a.code = none
+		case r.name.kind == theFolder:
+			a.id = ident{kind: aFolder, seq: s.path}
+		default:
+			if f = s.named(p, s.path, r.name); f == nil {
+				a.code = none
+				break
+			}
+			s.about(&a, p, f)
+			a.says, a.age = content{}, 0
+		}
+	case opLock, opShare:
+		if !x.lock(s, p, r) {
+			a.code = isBusy
+		}
+	case opUnlock:
+		if r.id.kind == aFolder {
+			s.taken[r.id.seq] = 0
+		} else if f := s.open(p, r.id); f != nil {
+			s.release(f, p)
+		}
+	case opAsk, opHear:
+		x.ask(s, p, &a, r)
+	case opStart:
+		a.says.exe = executable(x.memories[p].part.exe, int(s.images[x.memories[p].part.exe]))
+		a.says.ver = version(x.scene.images[x.memories[p].part.exe][s.images[x.memories[p].part.exe]])
+	case opStatExe:
+		a.id.seq = s.images[x.memories[p].part.exe]
+	}
+	x.answer(s, p, n, a)
+}
+
+// answer gives a process what it waits for.
+func (x *machine) answer(s *state, p int, n *node, a reply) {
+	a.passed = s.players[p].lag
+	s.players[p].lag = 0
+	if x.told != nil {
+		x.told(p, a)
+	}
+	to, _ := x.memories[p].after(n, a)
+	x.goes(s, p, n, to)
+}
+
+func (x *machine) goes(s *state, p int, from, to *node) {
+	r := &s.players[p]
+	r.node = to.id
+	switch {
+	case to.wrong != "":
+		x.fault("%s: %s", label(p), to.wrong)
+	case to.lost && to.held:
+		x.fault("%s had lost the lease and has it again", label(p))
+	case to.claims && to.folder == s.path && !x.names(s, p, to): // or it was when it looked at the folder
+		x.fault("%s finds that it has the lease, which is another's", label(p))
+	case to.lost && !from.lost && x.names(s, p, to):
+		x.fault("%s lost a lease that is its own", label(p))
+	}
+	if to.took != 0 {
+		if to.outcome == "alone: "+context.DeadlineExceeded.Error() && r.stood == 0 && x.scene.stops < 2 {
+			x.fault("%s is %s, and was not stopped itself", label(p), to.outcome)
+		}
+		if most := worldly.JoinTimeout + 2*worldly.ProbeTimeout + time.Duration(r.stood)*time.Millisecond; time.Duration(to.took-1)*time.Millisecond > most {
+			x.fault("%s took %d ms to be told who serves", label(p), to.took-1)
+		}
+		r.stood = 0
+	}
+	if to.forgets {
+		known := [4]uint8{}
+		if to.kept != 0 {
+			known[0] = r.known[to.kept-1]
+		}
+		r.known = known
+	}
+}
+
+func (x *machine) create(s *state, p int, r *request) *onDisk {
+	f := onDisk{place: itsOwn, dir: r.dir, slot: uint8(p), tok: r.name.tok, seq: r.id.seq}
+	switch r.name.kind {
+	case theLock:
+		s.locks++
+		f.kind, f.slot, f.seq = aLock, 0, s.locks
+	case thisAlive:
+		f.kind = anAlive
+	case thisTemp:
+		f.kind, f.place = aDocument, temporary
+	default:
+		panic("nobody makes such a file")
+	}
+	if f.kind != aLock && r.name.by != 0 {
+		x.fault("%s makes another's file", label(p))
+	}
+	return s.add(f)
+}
+
+func (s *state) list(p int, dir uint8) string {
+	var list [][3]byte
+	// Whoever is not known yet is, from here on, in the order of slots.
+	for slot := range most {
+		for i := range s.files[:s.n] {
+			f := &s.files[i]
+			if f.place == 0 || f.dir != dir || int(f.slot) != slot {
+				continue
+			}
+			switch {
+			case f.place == theLease:
+				list = append(list, [3]byte{theDocument})
+			case f.kind == aLock:
+				list = append(list, [3]byte{theLock})
+			case f.kind == anAlive:
+				list = append(list, [3]byte{thisAlive, s.view(p, slot), f.tok})
+			default:
+				list = append(list, [3]byte{thisTemp, s.view(p, slot), f.tok})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b [3]byte) int { return slices.Compare(a[:], b[:]) })
+	var b strings.Builder
+	for _, l := range list {
+		b.Write(l[:])
+	}
+	return b.String()
+}
+
+// open is the file that a lock was opened on, if anybody can tell.
+func (s *state) open(p int, id ident) *onDisk {
+	slot := 0
+	if id.kind == anAlive {
+		slot = s.slot(p, id.by)
+	}
+	for i := range s.files[:s.n] {
+		f := &s.files[i]
+		if f.kind == id.kind && f.slot == uint8(slot) && f.tok == id.tok && f.seq == id.seq {
+			return f
+		}
+	}
+	return nil
+}
+
+func (x *machine) lock(s *state, p int, r *request) bool {
+	id := r.id
+	if id.kind == aFolder {
+		switch s.taken[id.seq] {
+		case 0, uint8(p + 1):
+			s.taken[id.seq] = uint8(p + 1)
+			return true
+		}
+		return false
+	}
+	f := s.open(p, id)
+	if f == nil { // it has no name, and no other lock
+		f = s.add(onDisk{kind: id.kind, tok: id.tok, seq: id.seq})
+		if id.kind == anAlive {
+			f.slot = uint8(s.slot(p, id.by))
+		}
+	}
+	me := uint8(p + 1)
+	switch {
+	case f.exclusive == me || f.shared&(1<<p) != 0:
+	case r.op == opShare && f.exclusive == 0:
+		f.shared |= 1 << p
+	case r.op == opLock && f.exclusive == 0 && f.shared == 0:
+		f.exclusive = me
+	default:
+		if by := int(f.exclusive) - 1; f.kind == anAlive && by >= 0 && by != int(f.slot) && int(f.slot) != p && !x.node(s, p).locks && !x.node(s, by).locks {
+			x.fault("%s takes a dead process for alive, because %s asks", label(p), label(by))
+		}
+		return false
+	}
+	return true
+}
+
+// ask is the network. It is answered when the process asked goes on, and is not
+// in the middle of a change, and as that one finds it at this moment.
+func (x *machine) ask(s *state, p int, a *reply, r *request) {
+	to := s.slot(p, r.to)
+	if !x.listens(s, to) || x.scene.network(p) != x.scene.network(to) {
+		a.code = refusedThere
+		return
+	}
+	n := x.node(s, to)
+	if s.players[to].halted != 0 || n.busy || !n.answers {
+		a.code = pending
+		return
+	}
+	own := x.question(s, to, n)
+	n = x.node(s, to)
+	if a.code = ours; !own || n.tok != r.id.tok {
+		a.code = notHolder
+		return
+	}
+	a.says.ver, a.old = n.ver, x.stale(s, n)
+}
+
+// question has a process say whether the lease is its own.
+func (x *machine) question(s *state, p int, n *node) bool {
+	see := reply{code: shown, dir: s.path}
+	if s.path != 0 {
+		if f := s.lease(s.path); f != nil {
+			see.id, see.says = ident{aDocument, 0, f.tok, f.seq}, content{url: f.url != 0, ver: f.ver, exe: f.exe}
+			if int(f.slot) != p {
+				see.id, see.says = ident{aDocument, stranger, 0, 0}, content{}
+			}
+		}
+	}
+	if x.told != nil {
+		x.told(p, see)
+	}
+	to, own := x.memories[p].after(n, see)
+	if to != n {
+		x.goes(s, p, n, to)
+	}
+	if own && !x.holds(s, p) {
+		x.fault("%s says that it has the lease, which is another's", label(p))
+	}
+	return own
+}
+
+// stale reports whether a process runs code that is no longer at its path.
+func (x *machine) stale(s *state, n *node) bool {
+	return n.exe != 0 && s.images[n.exe>>4] != n.exe&15
+}
+
+// replaced looks at a lease that is put in place. What it takes the place of
+// must be its own, or to the last byte what its writer judged; and somebody who
+// serves, or is on the way to it, is only replaced for a reason. It reports
+// whether the lease changes hands.
+func (x *machine) replaced(s *state, p int, dir uint8, was, by *onDisk) bool {
+	n := x.node(s, p)
+	switch {
+	case dir != s.path: // in a folder that is gone, where nobody looks
+		return false
+	case was != nil && was.slot == by.slot && was.tok == by.tok:
+		return false
+	case was == nil:
+		// If there was one when it was read, somebody deleted it. Harmless, and
+		// only a hand does that.
+		return !n.wrote
+	}
+	if n.judged != (ident{aDocument, s.view(p, int(was.slot)), was.tok, was.seq}) {
+		x.fault("%s replaced a lease that it had not judged", label(p))
+		return true
+	}
+	if s.players[was.slot].dead != 0 {
+		return true
+	}
+	q := int(was.slot)
+	m, r := x.node(s, q), &s.players[q]
+	if was.url == 0 {
+		if m.tok == was.tok && !m.gone && !m.lost && time.Duration(was.age)*time.Millisecond < worldly.BindGrace {
+			x.fault("%s replaced a server on its way", label(p))
+		}
+		return true
+	}
+	if !m.serving(was.tok) {
+		return true
+	}
+	why := CompareVersions(versions[m.ver], versions[n.ver]) == ServerOlder || x.stale(s, m)
+	switch {
+	case !n.asked:
+		x.fault("%s replaced a server without asking it", label(p))
+	case x.scene.network(p) != x.scene.network(q):
+		x.fault("%s replaced a server that it cannot reach", label(p))
+	case time.Duration(r.stood)*time.Millisecond >= worldly.BusyGrace && !n.heard:
+	case !why:
+		x.fault("%s replaced a server that answers", label(p))
+	case by.url == 0 || !n.listens:
+		x.fault("%s replaced a server that answers, and does not listen", label(p))
+	}
+	return true
+}
+
+// removed looks at a file that is removed.
+func (x *machine) removed(s *state, p int, f *onDisk) {
+	q := int(f.slot)
+	switch {
+	case f.kind == aLock:
+		x.fault("%s removed %s", label(p), lockName)
+	case q == p:
+	case f.place == theLease && f.dir == s.path:
+		x.fault("%s removed a lease that is not its own", label(p))
+	default:
+		if alive := s.find(f.dir, itsOwn, anAlive, q, f.tok); alive != nil && alive.exclusive == f.slot+1 {
+			x.fault("%s removed a file of a process that lives", label(p))
+		}
+	}
 }
 
 // check looks at what must hold at every moment.
-func (w *world) check() {
-	holders := 0
-	for _, p := range w.players {
-		if p.holds() {
-			holders++
-		}
-		if p.tenure == nil {
-			continue
-		}
-		lost := !p.tenure.lostAt.IsZero()
-		if p.wasLost && (!lost || !p.tenure.endedLocked()) {
-			w.fault("%s had lost the lease and has it again", p.name)
-		}
-		p.wasLost = lost
+func (x *machine) check(s *state) {
+	if s.path == 0 {
+		return
 	}
-	if holders > 1 {
-		w.fault("%d processes find the lease theirs", holders)
+	f := s.lease(s.path)
+	if f == nil || s.players[f.slot].dead != 0 {
+		return // what names the lease's holder is the lease, so there is never more than one
+	}
+	p := int(f.slot)
+	n := x.node(s, p)
+	if n.tok != f.tok || n.gone || !n.wrote {
+		return
+	}
+	if alive := s.find(s.path, itsOwn, anAlive, p, f.tok); alive == nil || alive.exclusive != f.slot+1 {
+		x.fault("%s has the lease, and looks dead", label(p))
 	}
 }
 
-// ask is the network: a probe of whoever answers at the address.
-func (p *player) ask(ctx context.Context, doc Document, within time.Duration) ProbeReply {
-	p.step("ask %s", doc.address())
-	var to *player
-	for _, q := range p.w.players {
-		if q.url != "" && q.url == doc.address() {
-			to = q
-		}
+func label(p int) string {
+	if p == after {
+		return "z"
 	}
-	// It answers when its process goes on, and is not in the middle of a change.
-	for until := time.Now().Add(within); to != nil && !to.dead && (to.stopped || to.busy()); {
-		if ctx.Err() != nil || !time.Now().Before(until) {
-			p.note("silence")
-			return ProbeReply{Outcome: Silent, Err: errors.New("it does not answer")}
-		}
-		sleep(ctx, min(4*time.Millisecond, time.Until(until))) // ignore error: seen above
-		p.step("hear from %s", to.name)
-	}
-	if to == nil || to.dead || to.url == "" {
-		p.note("refused")
-		return ProbeReply{Outcome: Refused, Err: errors.New("nobody listens")}
-	}
-	// It answers as its own process finds it at this moment.
-	to.inline = true
-	own := false
-	if !to.ending && to.tenure != nil {
-		own, _ = to.tenure.IsOwn() // ignore error: then it does not claim to
-	}
-	to.inline = false
-	p.w.actor = p
-	if !own || to.tenure.token != doc.Token {
-		p.note("not the holder")
-		return ProbeReply{Outcome: NotHolder, Err: errors.New("it says that it does not hold the lease")}
-	}
-	p.note("ours", to.version)
-	return ProbeReply{Outcome: Ours, Index: Index{Name: "majordomus", Version: to.version}}
+	return string(rune('a' + p))
 }
 
-// key names the world as it is: two with the same key go on in the same ways.
-func (w *world) key(budget string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %v\n", budget, w.now())
-	seen := map[*inode]bool{}
-	var put func(n *inode)
-	put = func(n *inode) {
-		if n == nil || seen[n] {
-			return
-		}
-		seen[n] = true
-		fmt.Fprintf(&b, "%s %q %v", n.id, n.data, n.at.Sub(w.began))
-		if l := n.exclusive; l != nil {
-			fmt.Fprintf(&b, " by %s", l.p.name)
-		}
-		var by []string
-		for l := range n.shared {
-			by = append(by, l.p.name)
-		}
-		slices.Sort(by)
-		fmt.Fprintln(&b, by)
-		for _, name := range slices.Sorted(maps.Keys(n.names)) {
-			fmt.Fprintf(&b, "%s -> %s\n", name, n.names[name].id)
-			put(n.names[name])
-		}
+// canon brings a state into the form that all share that differ only in which
+// of several like processes is which, and returns who is now in whose place.
+func (x *machine) canon(s *state, symmetric bool) (now [most]uint8) {
+	for i := range now {
+		now[i] = uint8(i)
 	}
-	put(w.folder)
-	for _, p := range w.players {
-		fmt.Fprintf(&b, "%s %x %q %t %t %t %q %q", p.name, p.history, p.wants, p.done, p.dead, p.stopped, p.url, p.outcome)
-		for _, l := range p.handles {
-			if l.n != nil {
-				fmt.Fprintf(&b, " %s=%s", l.name, l.n.id)
-				put(l.n)
+	if symmetric && x.scene.alike {
+		order := now
+		less := func(a, b uint8) int {
+			p, q := &s.players[a], &s.players[b]
+			if c := int(x.scene.class[a]) - int(x.scene.class[b]); c != 0 {
+				return c
+			}
+			if p.dead != q.dead {
+				return int(p.dead) - int(q.dead)
+			}
+			if p.node != q.node {
+				return int(p.node) - int(q.node)
+			}
+			if p.halted != q.halted {
+				return int(p.halted) - int(q.halted)
+			}
+			if p.stood != q.stood {
+				return int(p.stood) - int(q.stood)
+			}
+			return int(p.lag) - int(q.lag)
+		}
+		// By insertion, so that equals stay in their order.
+		n := len(x.scene.cast)
+		for i := 1; i < n; i++ {
+			for j := i; j > 0 && less(order[j], order[j-1]) < 0; j-- {
+				order[j], order[j-1] = order[j-1], order[j]
 			}
 		}
-		b.WriteByte('\n')
+		for to, from := range order {
+			now[from] = uint8(to)
+		}
+		if order != [most]uint8{0, 1, 2, 3, 4} {
+			s.rename(now)
+		}
 	}
-	h := fnv.New128a()
-	io.WriteString(h, b.String())
-	return string(h.Sum(nil))
+	s.sort()
+	return now
+}
+
+// rename gives each process the place that now says.
+func (s *state) rename(now [most]uint8) {
+	plus := func(v uint8) uint8 {
+		if v == 0 {
+			return 0
+		}
+		return now[v-1] + 1
+	}
+	was := s.players
+	for i := range was {
+		r := was[i]
+		for k := range r.known {
+			r.known[k] = plus(r.known[k])
+		}
+		s.players[now[i]] = r
+	}
+	for i := range s.files[:s.n] {
+		f := &s.files[i]
+		if f.kind != aLock {
+			f.slot = now[f.slot]
+		}
+		f.exclusive = plus(f.exclusive)
+		if old := f.shared; old != 0 {
+			f.shared = 0
+			for p := range most {
+				if old&(1<<p) != 0 {
+					f.shared |= 1 << now[p]
+				}
+			}
+		}
+	}
+	for i := range s.taken {
+		s.taken[i] = plus(s.taken[i])
+	}
+	s.last = plus(s.last)
+}
+
+func (s *state) sort() {
+	key := func(f *onDisk) uint64 {
+		return uint64(f.kind)<<40 | uint64(f.place)<<32 | uint64(f.dir)<<24 | uint64(f.slot)<<16 | uint64(f.tok)<<8 | uint64(f.seq)
+	}
+	for i := 1; i < int(s.n); i++ {
+		for j := i; j > 0 && key(&s.files[j]) < key(&s.files[j-1]); j-- {
+			s.files[j], s.files[j-1] = s.files[j-1], s.files[j]
+		}
+	}
+}
+
+// hash is all that is kept of a state that was seen.
+func (x *machine) hash(s *state) uint64 {
+	return maphash.Bytes(x.seed, unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))) | 1
+}
+
+// states is a set of hashes.
+type states struct {
+	table []uint64
+	n     int
+}
+
+// add reports whether h is new.
+func (v *states) add(h uint64) bool {
+	if v.n*4 >= len(v.table)*3 {
+		old := v.table
+		v.table = make([]uint64, max(1<<12, 2*len(old)))
+		for _, h := range old {
+			if h != 0 {
+				v.put(h)
+			}
+		}
+	}
+	if v.put(h) {
+		v.n++
+		return true
+	}
+	return false
+}
+
+func (v *states) put(h uint64) bool {
+	mask := uint64(len(v.table) - 1)
+	for i := h >> 1 & mask; ; i = (i + 1) & mask {
+		switch v.table[i] {
+		case h:
+			return false
+		case 0:
+			v.table[i] = h
+			return true
+		}
+	}
 }
