@@ -17,6 +17,7 @@ import (
 	"majordomus/bridge/frame"
 	"majordomus/lease"
 	"majordomus/lease/checkout"
+	"majordomus/server/hub/config"
 )
 
 // result is the member at path of the result in an answer.
@@ -286,11 +287,49 @@ func TestServeStream(t *testing.T) {
 	}
 }
 
+// Nobody is told that a tool is not there by a server that has not looked yet
+// what there is.
+func TestServeStreamBeforeTheFirstLook(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, ".ai"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, ".ai", "manifest.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkout.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, looks := hosting(config.Server{Name: "far", URL: far(t, "far", `{"name":"read","inputSchema":{"type":"object"}}`)}), make(chan struct{})
+	entries := hosts.Entries
+	hosts.Entries = func() (*config.File, error) {
+		<-looks
+		return entries()
+	}
+	s, err := New(Config{Checkout: c, Idle: -1, Hosting: hosts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := stream(t, s, true)
+	l.say(initialize)
+	l.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	l.say(call("1", "far__read", "{}"))
+	select {
+	case got := <-l.heard:
+		t.Error(got)
+	case <-time.After(50 * time.Millisecond): // nothing is to come
+	}
+	close(looks)
+	l.hear(`"id":1,"result"`)
+}
+
 func TestServeStreamAfterTheEnd(t *testing.T) {
 	s, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.prepare()
 	s.end("over")
 	ours, theirs := net.Pipe()
 	defer ours.Close()

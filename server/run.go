@@ -61,6 +61,7 @@ func (s *Server) Run(ctx context.Context) error {
 		// Beside all else: what a killed server left is no hurry of anybody's.
 		wg.Go(func() { s.hub.Sweep() })
 	}
+	s.prepare()
 	failed := make(chan error, 1)
 	var conns sync.WaitGroup // until each has come to the end of its goroutine, or was made a link
 	web := s.newWeb(&conns)
@@ -98,12 +99,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// announce makes the server one that others can find, once it answers.
-func (s *Server) announce(ctx context.Context, failed <-chan error) error {
+// prepare learns what there is to offer, before anybody is served: the address of
+// a server that takes another one's place is known as soon as the lease is its
+// own, and whoever comes at once would be told that a tool is not there.
+func (s *Server) prepare() {
 	if s.hub != nil {
 		s.hub.Look() // what was kept of hosted servers is listed from the start
 	}
 	s.registry.current() // the first walk: the index counts what it finds
+	close(s.prepared)
+}
+
+// announce makes the server one that others can find, once it answers.
+func (s *Server) announce(ctx context.Context, failed <-chan error) error {
 	if s.cfg.Listener != nil {
 		if err := s.answers(ctx, failed); err != nil {
 			return err

@@ -310,6 +310,7 @@ func TestEndMeetsArrival(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.prepare()
 		ours, theirs := net.Pipe()
 		var served sync.WaitGroup
 		var refused error

@@ -97,6 +97,8 @@ type Server struct {
 	ownBoard  ownBoard
 	worktrees worktrees
 
+	prepared chan struct{} // closed when what there is to offer is known
+
 	closing context.Context // ended when streams are to end
 	close   context.CancelFunc
 
@@ -125,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, generation: newGeneration(), started: time.Now().UTC(), lostLimit: 30 * time.Minute, measures: newMeasures(),
-		wake: make(chan struct{}, 1), stopping: make(chan struct{}), forced: make(chan struct{}),
+		prepared: make(chan struct{}), wake: make(chan struct{}, 1), stopping: make(chan struct{}), forced: make(chan struct{}),
 	}
 	s.stale.executable = cfg.Executable
 	s.closing, s.close = context.WithCancel(context.Background())
@@ -224,9 +226,14 @@ func (s *Server) readKey() (*secret, error) {
 
 // ServeStream serves one client on rw, without HTTP and without a key, until
 // its input ends or ctx does, and closes rw. bridge is the UUID of the bridge at
-// the other end, or empty where the client itself is there. Run must be running: it follows the layer
+// the other end, or empty where the client itself is there. Run must be running,
+// and is waited for until it knows what there is to offer: it follows the layer
 // and ends what is served here when it ends.
 func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, bridge string) error {
+	select {
+	case <-s.prepared:
+	case <-ctx.Done(): // which is said below
+	}
 	if err := s.core.ServeStream(ctx, rw, session.Peer{Bridge: bridge, Plain: bridge == "", Confirms: bridge != ""}); err != nil {
 		return fmt.Errorf("serving a client: %w", err)
 	}

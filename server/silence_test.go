@@ -87,10 +87,10 @@ func TestSilence(t *testing.T) {
 			return mcp.NewToolResultText("spoken"), nil
 		})
 		// What Run does, but that it asks its own port over a network first.
+		s.prepare()
 		ctx, end := context.WithCancel(t.Context())
 		var wg, conns sync.WaitGroup
 		web := s.newWeb(&conns)
-		s.registry.current()
 		wg.Go(func() { s.core.Run(ctx) }) // ignore error: always nil
 		wg.Go(func() { s.housekeep(ctx) })
 		wg.Go(func() { web.Serve(network) }) // ignore error: it is closed
