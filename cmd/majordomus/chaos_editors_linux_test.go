@@ -55,6 +55,7 @@ type chaosCall struct {
 	n         int // of a call with an effect, its number
 	asked     time.Time
 	takes     time.Duration // by what it asked for
+	losses    int           // of servers, that the bridge had told of by then
 	listed    bool          // the editor's, when it was asked
 	cancelled bool
 	late      bool             // that it is was said
@@ -245,11 +246,18 @@ func (e *chaosEditor) judge(call *chaosCall, a chaosAnswer) {
 		if call.kind == chaosEffect || hosted && !call.listed {
 			return
 		}
+		// One that is asked again and again, and has each server die, is given up.
+		if strings.Count(e.log.String(), "link to the server has ended")-call.losses >= 2 {
+			return
+		}
 	case hosted && strings.HasPrefix(outcome, "upstream_"):
 		return // that one may fail; what it did is the ledger's
 	case hosted && strings.HasSuffix(outcome, "tool not found"), call.kind == "resources/read":
 		// What says what is hosted, and what was to be read, was not there.
-		if e.wasOn(faultMoved, call.asked.Add(-3*time.Second)) || strings.HasSuffix(outcome, "too many open files") && e.wasOn(faultServerFull, call.asked) {
+		if e.wasOn(faultMoved, call.asked.Add(-3*time.Second)) {
+			return
+		}
+		if strings.HasSuffix(outcome, "too many open files") && (e.wasOn(faultServerFull, call.asked) || e.wasOn(faultBridgeFull, call.asked)) {
 			return
 		}
 	}
@@ -333,7 +341,7 @@ func (e *chaosEditor) ask(kind, method string, params map[string]any, takes time
 		panic(err) // they are ours
 	}
 	e.mu.Lock()
-	call := &chaosCall{id: e.newID(), kind: kind, asked: time.Now(), takes: takes, listed: e.listed, answer: make(chan chaosAnswer, 1)}
+	call := &chaosCall{id: e.newID(), kind: kind, asked: time.Now(), takes: takes, listed: e.listed, losses: strings.Count(e.log.String(), "link to the server has ended"), answer: make(chan chaosAnswer, 1)}
 	if kind == chaosEffect {
 		call.n = e.ledger.begin(params)
 		b, _ = json.Marshal(params) // as above

@@ -31,6 +31,7 @@ type chaosFault struct {
 const (
 	faultMoved      = "the checkout was moved away, and back"
 	faultServerFull = "the server had no descriptor left"
+	faultBridgeFull = "a bridge had no descriptor left" // which may serve its client itself
 )
 
 // makeTrouble deals faults until then.
@@ -58,7 +59,7 @@ func (c *chaos) makeTrouble(r *rand.Rand, until time.Time) {
 		}
 		time.Sleep(pause)
 		c.mu.Lock()
-		c.on[f.name] = until.Add(time.Hour)
+		c.on[f.name]++
 		c.mu.Unlock()
 		mend, err := f.strike(c, way)
 		if err != nil {
@@ -74,7 +75,8 @@ func (c *chaos) makeTrouble(r *rand.Rand, until time.Time) {
 			c.event("%s: over after %v", f.name, lasts.Round(time.Millisecond))
 		}
 		c.mu.Lock()
-		c.on[f.name] = time.Now()
+		c.on[f.name]--
+		c.ended[f.name] = time.Now()
 		c.mu.Unlock()
 	}
 }
@@ -174,7 +176,7 @@ var chaosFaults = []chaosFault{
 		}
 		return chaosExhaust(pid, way)
 	}},
-	{"a bridge had no descriptor left", 2, 2 * time.Second, func(c *chaos, way int) (func(), error) {
+	{faultBridgeFull, 2, 2 * time.Second, func(c *chaos, way int) (func(), error) {
 		e, err := c.anyEditor(way)
 		if err != nil {
 			return nil, err
@@ -268,6 +270,7 @@ func chaosExhaust(pid, way int) (func(), error) {
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
 		return nil, err
 	}
+	before.Cur = before.Max                                                    // as it was, if two are at it
 	return func() { unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil) }, nil // ignore error: it has ended
 }
 

@@ -143,7 +143,8 @@ type chaos struct {
 	mu      sync.Mutex
 	living  []*chaosEditor
 	counts  map[string]map[string]int // by table and row
-	on      map[string]time.Time      // when a fault was last on; in the future while it is
+	on      map[string]int            // how many of a fault are on
+	ended   map[string]time.Time      // when one last was
 	longest map[string]time.Duration
 	tokens  map[string]bool // that the lease has shown
 	events  []string        // what happened, with what was wrong among it
@@ -165,7 +166,7 @@ func chaosInside(t *testing.T, dir string) {
 	c := &chaos{
 		accCheckout: accIn(t, disk, filepath.Join(programs, "majordomus")), began: began, disk: disk,
 		older: filepath.Join(dir, "older"), upstream: filepath.Join(dir, "upstream"),
-		counts: map[string]map[string]int{}, on: map[string]time.Time{}, longest: map[string]time.Duration{}, tokens: map[string]bool{},
+		counts: map[string]map[string]int{}, on: map[string]int{}, ended: map[string]time.Time{}, longest: map[string]time.Duration{}, tokens: map[string]bool{},
 	}
 	c.ledger = chaosLedger{chaos: c, path: filepath.Join(dir, "effects"), calls: map[int]string{}, ran: map[int]int{}}
 	c.newer, _ = filepath.EvalSymlinks(filepath.Join(dir, "newer")) // ignore error: starting it would fail
@@ -270,7 +271,7 @@ func (c *chaos) took(what string, d time.Duration) {
 func (c *chaos) wasOn(fault string, since time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.on[fault].After(since)
+	return c.on[fault] > 0 || c.ended[fault].After(since)
 }
 
 func (c *chaos) editors() []*chaosEditor {
