@@ -143,7 +143,14 @@ func (p *player) stay(t *Tenure) bool {
 // for one again, from what lies at its path, if that is said; inside says that
 // it serves in itself, and so stays what it was.
 func returns(v string, exe int, inside bool) *part {
-	return &part{name: fmt.Sprintf("returns %s%d%t", v, exe, inside), exe: exe, life: func(p *player) {
+	name := "returns " + v
+	if exe != 0 {
+		name += fmt.Sprintf("from %d", exe)
+	}
+	if inside {
+		name += ", in itself"
+	}
+	return &part{name: name, exe: exe, life: func(p *player) {
 		p.known.ver = version(v)
 		for i := range 4 {
 			if exe != 0 && (i == 0 || !inside) { // what lies there now is started

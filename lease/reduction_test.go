@@ -29,6 +29,9 @@ func TestReductions(t *testing.T) {
 				"stops at any time": {symmetric: true, atOnce: true},
 				"none":              {},
 			} {
+				if name != "none" && s.stops > 0 && !*deep {
+					continue // each takes as long as all the others together
+				}
 				got := s.explore(t, r)
 				t.Logf("%s: %d states instead of %d, %v instead of %v", name, got.states, want.states, got.took, want.took)
 				if got.wrong != "" {

@@ -54,6 +54,11 @@ const (
 	theLease
 )
 
+const (
+	buried = 1 + iota
+	dying
+)
+
 type running struct {
 	node   int32
 	known  [4]uint8 // whom it calls 1, 2 and so on, plus one
@@ -180,9 +185,13 @@ func (s *state) close(p int) {
 	}
 }
 
-func (s *state) kill(p int) {
+// kill ends a process as kill -9 does: nobody answers any more. What it has open
+// the kernel closes after that, at once, but not in the same moment.
+func (s *state) kill(p int) { s.players[p] = running{dead: dying} }
+
+func (s *state) bury(p int) {
 	s.close(p)
-	s.players[p] = running{dead: 1}
+	s.players[p] = running{dead: buried}
 }
 
 // about fills in what there is to know of a file.
