@@ -361,6 +361,11 @@ func (s *Server) housekeep(ctx context.Context) {
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
 			again = 3
+			s.core.Compact()
+			s.board.Compact()
+			if s.hub != nil {
+				s.hub.Compact()
+			}
 		}
 		if s.core.TookMuch() {
 			again = 2

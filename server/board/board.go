@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -216,6 +217,14 @@ func (b *Board) detachLocked(session string) {
 	}
 	b.pruneLocked()
 	b.changedLocked(p, Event{Kind: PeerWent, Peer: p.ID, Client: p.Client})
+}
+
+// Compact gives back what is kept for peers of whom there were more once.
+func (b *Board) Compact() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.peers, b.session, b.running = maps.Collect(maps.All(b.peers)), maps.Collect(maps.All(b.session)), maps.Collect(maps.All(b.running))
+	b.order = slices.Clone(b.order)
 }
 
 // pruneLocked forgets those who departed first.

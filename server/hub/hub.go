@@ -401,6 +401,13 @@ func (h *Hub) Left(client string) {
 	}
 }
 
+// Compact gives back what is kept for clients of whom there were more once.
+func (h *Hub) Compact() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.present, h.calls = maps.Collect(maps.All(h.present)), maps.Collect(maps.All(h.calls))
+}
+
 // LogName is the name of the log of what a hosted server writes to its standard
 // error.
 func LogName(server string) string {

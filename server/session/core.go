@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -86,10 +87,8 @@ type Config struct {
 
 // Core holds the sessions of one server.
 type Core struct {
-	cfg    Config
-	ctx    context.Context // the lifetime of every link and call; ended by Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // links, calls and senders
+	cfg Config
+	wg  sync.WaitGroup // links, calls and senders
 
 	draining atomic.Bool // Leave was called
 	large    atomic.Bool // a large message passed since TookMuch was asked
@@ -134,7 +133,6 @@ func New(cfg Config) *Core {
 		cfg: cfg, sessions: map[*Session]struct{}{}, byID: map[string]*Session{}, byPeer: map[any]*Session{},
 		listens: map[*call]struct{}{}, quiet: make(chan struct{}),
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
@@ -452,8 +450,14 @@ func (c *Core) Close() {
 	for _, s := range c.all() {
 		s.close()
 	}
-	c.cancel()
 	c.wg.Wait()
+}
+
+// Compact gives back what a map keeps that had more entries once.
+func (c *Core) Compact() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions, c.byID, c.byPeer = maps.Collect(maps.All(c.sessions)), maps.Collect(maps.All(c.byID)), maps.Collect(maps.All(c.byPeer))
 }
 
 // spawn runs f in a goroutine that Close waits for; false when closed.

@@ -114,7 +114,7 @@ func (c *Core) upgrade(w http.ResponseWriter, r *http.Request) {
 			s.close()
 			return
 		}
-		c.serveLink(c.ctx, s, rw) // ignore error: it is the end of the link, whichever
+		c.serveLink(context.Background(), s, rw) // ignore error: it is the end of the link, whichever
 	}) {
 		s.close()
 		conn.Close() // ignore error: nobody was served on it

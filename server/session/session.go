@@ -41,6 +41,8 @@ type Session struct {
 	ctx      context.Context // the session's lifetime; ended by close
 	cancel   context.CancelFunc
 
+	greeting sync.Mutex // held while whoever hosts is told of coming and going, in this order
+
 	mu      sync.Mutex
 	closed  bool
 	seen    time.Time
@@ -81,7 +83,9 @@ func (c *Core) newSession(front, bridge string) *Session {
 		since: now, seen: now, level: mcp.LoggingLevelError,
 		deaf: make(chan struct{}), subs: map[string]bool{}, pending: map[string]chan frame.Message{}, flight: map[string]*call{},
 	}
-	s.ctx, s.cancel = context.WithCancel(c.ctx)
+	// Of nothing else: who ends all sessions closes each. What a thousand hang on
+	// keeps room for a thousand, and makes them wait for each other.
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
@@ -96,6 +100,8 @@ func (s *Session) close() {
 		s.core.changed()
 		s.present()
 		if r := s.core.cfg.Hosted; r != nil {
+			s.greeting.Lock()
+			defer s.greeting.Unlock()
 			r.Left(s.id)
 		}
 	}
@@ -104,6 +110,8 @@ func (s *Session) close() {
 // ready tells whoever hosts servers, once, that the client is there to stay.
 func (s *Session) ready() {
 	r := s.core.cfg.Hosted
+	s.greeting.Lock()
+	defer s.greeting.Unlock()
 	s.mu.Lock()
 	first := r != nil && !s.greeted && !s.closed
 	s.greeted = true
