@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -408,6 +409,8 @@ type accEditor struct {
 	in  io.WriteCloser
 	log accBuffer
 
+	patience time.Duration // how long an answer is waited for; zero is 30 s
+
 	mu      sync.Mutex
 	next    int
 	waiting map[int]chan []byte
@@ -536,7 +539,7 @@ func (e *accEditor) answer(ch <-chan []byte, what string) (json.RawMessage, erro
 		default:
 			return nil, fmt.Errorf("%s: the process ended: %s", what, e.log.String())
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(cmp.Or(e.patience, 30*time.Second)):
 		return nil, fmt.Errorf("%s: no answer: %s", what, e.log.String())
 	}
 	var m struct{ Result, Error json.RawMessage }
