@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -141,6 +142,29 @@ func TestCancelOverHTTP(t *testing.T) {
 	h.hasEnded(t, context.Canceled)
 	if s := <-got; s != "" {
 		t.Fatal("a call taken back was answered ", s)
+	}
+}
+
+// A call that the end of its server cuts may have taken effect, and whoever is
+// told so without a bridge is told it in the same words.
+func TestCutOverHTTP(t *testing.T) {
+	h := settle(t, nil)
+	w := h.web(t, shaken)
+	got := make(chan string, 1)
+	go func() {
+		resp, err := w.client.Do(w.request(context.Background(), "POST", toolCall(shaken, `"x\/5"`, "block", `"s":"x"`, "")))
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body) // ignore error: it is cut
+		got <- string(b)
+	}()
+	h.hasBegun(t, "x")
+	h.core.Close()
+	if s := <-got; !strings.Contains(s, `"id":"x\/5","error":`) || !strings.Contains(s, `"code":"outcome_unknown"`) {
+		t.Error(s)
 	}
 }
 

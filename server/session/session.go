@@ -397,10 +397,14 @@ func (c *call) answerTo(write func([]byte) error) {
 	}
 	s.mu.Lock()
 	delete(s.flight, c.key)
-	if c.cancelled || s.closed && s.control {
+	switch {
+	case c.cancelled, s.closed && s.control:
 		// Taken back; or cut by the end of its link, which is no answer: the
 		// bridge knows better what to do about that.
 		reply = nil
+	case s.closed && c.ctx.Err() != nil && frame.Get(reply, "error") != nil:
+		// Who has no bridge is told the same as it would tell.
+		reply = frame.Failure(c.asked.ID, frame.CodeInternal, "the server ended while it ran this request, which may or may not have taken effect", []byte(`{"code":"outcome_unknown"}`))
 	}
 	s.mu.Unlock()
 	c.cancel()
