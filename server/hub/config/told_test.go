@@ -26,6 +26,7 @@ func TestSeveralSecretsInOneText(t *testing.T) {
 		{"Authorization: Bearer " + key, "Authorization: Bearer ${S_AUTHORIZATION}", []string{key}},
 		{key + " --api-key=b --api-key=c", "${S_SECRET} --api-key=${S_API_KEY} --api-key=${S_API_KEY_2}", []string{key, "b", "c"}},
 		{"api_key=" + key + "&again=" + key, "api_key=${S_API_KEY}&again=${S_SECRET}", []string{key, key}},
+		{"token: a token=b", "token: ${S_TOKEN} token=${S_TOKEN_2}", []string{"a", "b"}},
 		{"a=b c=d", "a=b c=d", nil},
 	} {
 		h := newHider(nil)
