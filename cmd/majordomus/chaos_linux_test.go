@@ -247,8 +247,8 @@ func (c *chaos) wrong(format string, args ...any) {
 	c.event("WRONG: %s", text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.wrongs++; c.wrongs <= 20 {
-		fmt.Printf("%.3f WRONG: %s\n", time.Since(c.began).Seconds(), text)
+	if c.wrongs++; c.wrongs <= 100 {
+		fmt.Printf("%.3f WRONG: %.1000s\n", time.Since(c.began).Seconds(), text)
 	}
 }
 
@@ -370,7 +370,7 @@ func (c *chaos) processes() (all []chaosProcess) {
 	return all
 }
 
-// descriptors is the least number that a process has within a moment: files that
+// chaosDescriptors is the least number that a process has within a moment: files that
 // it looks at now and then are open in between.
 func chaosDescriptors(pid int) (least int, list string) {
 	least = 1 << 20
@@ -420,7 +420,7 @@ func (c *chaos) settle() {
 				first = s
 			}
 			if err != nil || s.Alone != "" || !s.LeaseHolder || s.Generation != first.Generation {
-				return fmt.Errorf("%s is served by %+v, %w; the first by %+v", e.name, s, err, first)
+				return fmt.Errorf("%s is served by %+v, %v; the first by %+v", e.name, s, err, first)
 			}
 		}
 		return nil
@@ -461,17 +461,16 @@ func (c *chaos) leave() {
 		return
 	}
 	usual, usually := chaosDescriptors(fresh.cmd.Process.Pid)
-	for _, e := range editors {
-		c.must(e.name+" has no more descriptors than who has just begun", func() error {
+	c.must("no bridge has more descriptors than one that has just begun", func() error {
+		for _, e := range editors {
 			if n, list := chaosDescriptors(e.cmd.Process.Pid); n > usual {
-				return fmt.Errorf("it has %d, not %d:\n%s\nthe other:\n%s", n, usual, list, usually)
+				return fmt.Errorf("%s has %d, not %d:\n%s\nthe other:\n%s", e.name, n, usual, list, usually)
 			}
-			return nil
-		})
-		c.must(e.name+" ends with its input", func() error {
-			e.end(chaosEOF)
-			return nil
-		})
+		}
+		return nil
+	})
+	for _, e := range editors {
+		e.end(chaosEOF)
 	}
 	// What the server has when all but one have left is what the next one has
 	// that nobody else ever joined.
@@ -482,7 +481,7 @@ func (c *chaos) leave() {
 			}
 			s, err := fresh.server()
 			if err != nil || s.Peers != 1 || s.InFlight != 1 || s.Alone != "" {
-				return fmt.Errorf("served by %+v, %w", s, err)
+				return fmt.Errorf("served by %+v, %v", s, err)
 			}
 			d, err := c.accCheckout.lease()
 			pid = d.PID
@@ -501,7 +500,7 @@ func (c *chaos) leave() {
 	}
 	c.event("descriptors: %d in a bridge, %d in the server", usual, most)
 	fresh.end(chaosEOF)
-	c.must("the server ends when nobody is there", func() error {
+	c.must("all processes have ended", func() error {
 		if left := c.processes(); len(left) > 0 {
 			return fmt.Errorf("left are %v", left)
 		}
