@@ -230,6 +230,75 @@ func (d deleter) lock(path string, flag int) locker {
 	return d.systemDisk.lock(path, flag)
 }
 
+// A thief removes each .alive file before it is locked.
+type thief struct{ systemDisk }
+
+func (d thief) lock(path string, flag int) locker {
+	l := d.systemDisk.lock(path, flag)
+	if strings.HasSuffix(path, ".alive") {
+		return &stolen{l, path}
+	}
+	return l
+}
+
+type stolen struct {
+	locker
+	path string
+}
+
+func (l *stolen) TryLock() (bool, error) {
+	ok, err := l.locker.TryLock()
+	os.Remove(l.path) // ignore error: it has gone
+	return ok, err
+}
+
+// Who never gets a word that it lives does not try for ever, and says why.
+func TestAliveIsRemovedEachTime(t *testing.T) {
+	c := newCheckout(t)
+	f, err := Open(Config{Checkout: c, Timings: patient, disk: thief{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if e, err := f.Elect(t.Context(), Candidate{Listen: noListen}); err == nil || !strings.Contains(err.Error(), "others removed each one that was made") {
+		t.Errorf("elected %+v, %v", e, err)
+	}
+	onlyLeft(t, f)
+}
+
+// Who cannot look whether a holder lives takes it for alive: nobody is replaced
+// because this process has no descriptor left.
+func TestAliveWhereItCannotBeTold(t *testing.T) {
+	c := newCheckout(t)
+	d := &faulty{err: syscall.EMFILE}
+	f, err := Open(Config{Checkout: c, Timings: patient, disk: faultyDisk{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	token := newToken()
+	if err := os.WriteFile(filepath.Join(f.path, aliveName(token)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := d.calls
+	if held, exists := f.AliveHeld(token); held || !exists {
+		t.Fatalf("free, and held is %v, exists %v", held, exists)
+	}
+	told := 0
+	for at := range d.calls - before { // its calls, one after the other
+		d.at, d.hits = d.calls+at+1, 0
+		if held, exists := f.AliveHeld(token); d.hits == 1 && held && exists {
+			told++
+		} else if d.hits == 1 && d.what != "unlock "+aliveName(token) && !strings.HasPrefix(d.what, "stat") {
+			t.Errorf("after %s failed: held %v, exists %v", d.what, held, exists)
+		}
+		d.what = ""
+	}
+	if told < 2 {
+		t.Errorf("only %d of its calls failed", told)
+	}
+}
+
 // A tenure looks after itself when the disk fails, and says so.
 func TestRunOnABadDisk(t *testing.T) {
 	c := newCheckout(t)

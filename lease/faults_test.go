@@ -403,6 +403,21 @@ func plays() map[string]play {
 			},
 			left: []string{launchName},
 		},
+		"starting where a folder lies": {
+			lay: func(t *testing.T, c *checkout.Checkout) {
+				if err := os.MkdirAll(filepath.Join(c.StateDir(), launchName), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			},
+			live: getTurn, done: "had its turn",
+			then: func(t *testing.T, _ *checkout.Checkout, f *Folder, was, what string) {
+				if got := getTurn(t, f); got != "had its turn" {
+					t.Errorf("%s: the next process %s", what, got)
+				}
+				putAway(t, filepath.Join(f.path, launchName), what)
+			},
+			left: []string{launchName},
+		},
 		"logging": {
 			lay: func(t *testing.T, c *checkout.Checkout) {
 				write(t, c, "server.log", "")

@@ -403,6 +403,20 @@ func TestOpenLog(t *testing.T) {
 	}
 }
 
+func TestTail(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if got := Tail(path, 0); got != "" {
+		t.Errorf("of no file: %q", got)
+	}
+	if err := os.WriteFile(path, []byte("before\n"+strings.Repeat("x", 5000)+"\nlast \xff line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := Tail(path, 7)
+	if !strings.HasSuffix(got, "x\nlast ? line") || len(got) > 2<<10 || strings.Contains(got, "before") {
+		t.Errorf("the tail is %d bytes and ends %q", len(got), got[max(0, len(got)-20):])
+	}
+}
+
 func TestExecutableIdentity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mj")
 	if err := os.WriteFile(path, []byte("one"), 0o700); err != nil {

@@ -86,3 +86,34 @@ func TestLayerOfTooMuch(t *testing.T) {
 		t.Errorf("%v, %v, %v", paths(w.layer), w.layer.Skipped, err)
 	}
 }
+
+// A link that leads out of the checkout, or nowhere, is no place for what is
+// written or served: with a manifest the key of that place is named.
+func TestPlacesThatAreLinks(t *testing.T) {
+	for name, to := range map[string]string{"out": t.TempDir(), "nowhere": filepath.Join(t.TempDir(), "none")} {
+		for manifest, key := range map[string]string{"": "", manifestText: "local.path"} {
+			files := map[string]string{".ai/": ""}
+			if manifest != "" {
+				files[".ai/manifest.yaml"] = manifest
+			}
+			root := tree(t, files)
+			symlink(t, to, filepath.Join(root, ".ai", "local"))
+			c, err := Open(root)
+			var told *PolicyError
+			if err == nil || errors.As(err, &told) != (key != "") || told != nil && told.Key != key {
+				t.Errorf("%s: %+v, %v", name, c, err)
+			}
+		}
+	}
+}
+
+// Where nothing is shared there is nothing to read, which is no error.
+func TestLayerOfNothing(t *testing.T) {
+	c := mustOpen(t, tree(t, nil))
+	if l, err := c.Layer(); err != nil || len(l.Files) != 0 {
+		t.Errorf("%v, %v", l, err)
+	}
+	if b, err := c.ReadLayer("a.md"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%q, %v", b, err)
+	}
+}

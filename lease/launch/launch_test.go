@@ -31,20 +31,6 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if got := lease.Tail(path, 0); got != "" {
-		t.Errorf("of no file: %q", got)
-	}
-	if err := os.WriteFile(path, []byte("before\n"+strings.Repeat("x", 5000)+"\nlast \xff line\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := lease.Tail(path, 7)
-	if !strings.HasSuffix(got, "x\nlast ? line") || len(got) > 2<<10 || strings.Contains(got, "before") {
-		t.Errorf("the tail is %d bytes and ends %q", len(got), got[max(0, len(got)-20):])
-	}
-}
-
 // newLauncher is a launcher of a fresh checkout whose server is the command.
 func newLauncher(t *testing.T, command ...string) *Launcher {
 	t.Helper()

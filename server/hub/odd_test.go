@@ -1,12 +1,15 @@
 package hub_test
 
 import (
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"majordomus/bridge/frame"
+	"majordomus/server/hub"
 )
 
 // What keeps a server from being used is said in its own words, and nothing of it
@@ -76,6 +79,51 @@ func TestWatchingIsRefused(t *testing.T) {
 	}
 	if m := c.ask("logging/setLevel", `{"level":"shouting"}`); m.Error == nil {
 		t.Errorf("a level that is none: %s", m.Raw)
+	}
+}
+
+// A log line that is said while several clients have calls in flight is of none
+// of them, and told to none.
+func TestLogLinesOfNobody(t *testing.T) {
+	h := settle(t, "good")
+	c, other := h.client(), h.client()
+	for _, c := range []*client{c, other} {
+		c.ask("logging/setLevel", `{"level":"debug"}`)
+	}
+	c.call("good__echo", `"do":"log"`)
+	eventually(t, "its own line is told", func() bool {
+		c.ask("ping", "{}")
+		return strings.Contains(strings.Join(c.notes, "\n"), "notifications/message")
+	})
+	c.notes, other.notes = nil, nil
+	held := other.send("tools/call", `{"name":"good__echo","arguments":{"do":"hold"}}`)
+	eventually(t, "it is in flight", func() bool { return h.hub.Standing()[0].Calls == 2 })
+	c.call("good__echo", `"do":"log"`)
+	if err := os.WriteFile(filepath.Join(h.dir, "let"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other.answer(held)
+	for _, c := range []*client{c, other} {
+		c.ask("ping", "{}")
+		if i := slices.IndexFunc(c.notes, func(n string) bool { return strings.Contains(n, "notifications/message") }); i >= 0 {
+			t.Errorf("somebody is told %s", c.notes[i])
+		}
+	}
+}
+
+// What people are told of tools whose names are too long is how they are shown.
+func TestKeptToolsOfALongName(t *testing.T) {
+	name := strings.Repeat("n", 40)
+	h := settle(t, name+"=good")
+	h.client().ask("tools/list", "{}")
+	var cut map[string]string
+	eventually(t, "the catalogue is kept", func() (ok bool) {
+		_, cut, ok = hub.KeptTools(filepath.Join(h.dir, "catalogue"), h.file.Servers[0])
+		return ok
+	})
+	shown := cut["do.it now"]
+	if _, plain := cut["echo"]; plain || len(shown) != 47 || !strings.Contains(string(h.client().ask("tools/list", "{}").Result), `"`+shown+`"`) {
+		t.Errorf("cut are %v", cut)
 	}
 }
 

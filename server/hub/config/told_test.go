@@ -103,3 +103,15 @@ func TestPorts(t *testing.T) {
 		}
 	}
 }
+
+// What is compared of two entries is what they say, not how it is laid out.
+func TestStandard(t *testing.T) {
+	const text = `{"a":{},"b":[],"c":{"d":[1,{"e":[]}]}}`
+	one, err := parseTree("", []byte(strings.NewReplacer("{", "{ ", "[", "[\n", ",", " , ", ":", " :\t").Replace(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := standard(one.b, &one.root); got != text {
+		t.Errorf("%s", got)
+	}
+}
