@@ -101,15 +101,15 @@ func (c *chaos) place(i int, r *rand.Rand) {
 			program = c.newer
 		}
 		span, way := time.Duration(1000+r.IntN(9000))*time.Millisecond, chaosWays[r.IntN(len(chaosWays))]
+		c.standing.RLock()
 		e := c.begin(fmt.Sprintf("editor %d.%d", i, life), i%2 == 1, program, rand.New(rand.NewPCG(r.Uint64(), r.Uint64())))
+		opened := e != nil && e.open()
+		c.standing.RUnlock()
 		if e == nil {
 			chaosSleep(c.over, 200*time.Millisecond)
 			continue
 		}
-		c.mu.Lock()
-		c.living = append(c.living, e)
-		c.mu.Unlock()
-		if e.open() {
+		if opened {
 			e.begins()
 		}
 		if stays {
@@ -151,12 +151,17 @@ func (c *chaos) begin(name string, modern bool, program string, r *rand.Rand) *c
 	in, errIn := e.cmd.StdinPipe()
 	out, errOut := e.cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut, e.cmd.Start()); err != nil {
-		if !c.wasOn(faultMoved, time.Now().Add(-time.Second)) {
+		// Its file may be busy: written by us, and open still in another process
+		// that we are starting just now.
+		if !errors.Is(err, syscall.ETXTBSY) {
 			c.wrong("%s cannot be started: %v", name, err)
 		}
 		return nil
 	}
 	e.in = in
+	c.mu.Lock()
+	c.living = append(c.living, e)
+	c.mu.Unlock()
 	go e.read(out) // until the bridge has ended
 	c.count("editors", "began")
 	return e

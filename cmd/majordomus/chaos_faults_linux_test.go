@@ -141,10 +141,13 @@ var chaosFaults = []chaosFault{
 	}},
 	{faultMoved, 1, 2 * time.Second, func(c *chaos, _ int) (func(), error) {
 		away := filepath.Join(c.disk, "away")
+		c.standing.Lock()
 		if err := os.Rename(c.root, away); err != nil {
+			c.standing.Unlock()
 			return nil, err
 		}
 		return func() {
+			defer c.standing.Unlock()
 			if err := os.Rename(away, c.root); err != nil {
 				c.wrong("the checkout cannot be moved back: %v", err)
 			}

@@ -140,6 +140,11 @@ type chaos struct {
 	ledger   chaosLedger
 	over     context.Context // done when editors are to begin nothing more
 
+	// standing is held by editors until they know which checkout they are in, and
+	// by who moves that: an editor that begins in a folder of another name is in
+	// another checkout for good.
+	standing sync.RWMutex
+
 	mu      sync.Mutex
 	living  []*chaosEditor
 	counts  map[string]map[string]int // by table and row
