@@ -36,8 +36,13 @@ type watch struct {
 	last   File
 	looked bool
 	since  time.Time // when last was first seen
-	silent time.Time // when the current run of silence began; zero without
-	shut   time.Time
+	shut   time.Time // when the current run of what is shut began; zero without
+
+	// Of the current run of silence: how much of it was waited for, up to when,
+	// and how long it was meant to be waited since.
+	silent time.Duration
+	heard  time.Time // zero without a run
+	pause  time.Duration
 }
 
 func (f *Folder) watch(h History) *watch { return &watch{f: f, history: h} }
@@ -56,6 +61,7 @@ func (w *watch) settle(ctx context.Context) (Verdict, error) {
 		if !w.since.Equal(before) {
 			pause = firstPause // something happens: be quick again
 		}
+		w.pause = pause
 		if err := w.f.cfg.sleep(ctx, pause); err != nil {
 			return v, fmt.Errorf("waiting for the server of this checkout (%s): %w", v.Reason, err)
 		}
@@ -69,12 +75,18 @@ func (w *watch) look(ctx context.Context) Verdict {
 	root := f.readable()
 	file := read(root)
 	if !w.looked || !file.same(w.last) && (file.State != Unreadable || w.last.State != Unreadable) {
-		w.looked, w.since = true, now
-		w.silent, w.shut = time.Time{}, time.Time{}
+		// By the time when it was there for certain: whoever is stopped while
+		// it looks finds what was written since it began to.
+		//
+		//	P2 begins to look, and is stopped
+		//	                                  P1, slow to bind, rewrites its lease
+		//	P2 goes on, and reads it
+		w.looked, w.since = true, time.Now()
+		w.heard, w.shut = time.Time{}, time.Time{}
 	}
 	w.last = file
 	s := Sight{
-		File: file, Unchanged: now.Sub(w.since),
+		File: file, Unchanged: max(0, now.Sub(w.since)),
 		Self: f.cfg.Self, Version: f.cfg.Version, History: w.history, Timings: f.cfg.Timings,
 	}
 	if file.State != Present {
@@ -89,15 +101,16 @@ func (w *watch) look(ctx context.Context) Verdict {
 	within := f.cfg.Timings.ProbeTimeout
 	if s.Exists && !s.Alive {
 		within = min(within, deadPatience)
-	} else if !w.silent.IsZero() {
+	} else if !w.heard.IsZero() {
 		// The last question ends when the grace does.
-		within = min(within, max(f.cfg.Timings.BusyGrace-now.Sub(w.silent), within/4))
+		within = min(within, max(f.cfg.Timings.BusyGrace-w.silent, within/4))
 	}
+	asked := time.Now()
 	s.Asked, s.Reply = true, f.probe(ctx, doc, within)
 	// Silence began with the question; what is shut is asked again for a while
 	// after it was first found to be.
 	o := s.Reply.Outcome
-	s.Silent = lasting(&w.silent, o == Silent, now)
+	s.Silent = w.silence(o == Silent, asked, within)
 	s.Shut = lasting(&w.shut, o == Refused || o == Unreachable || o == Stranger, time.Now())
 	if o == Ours {
 		_, s.SelfReplaced = f.cfg.Self.replaced(f.cfg.disk.stat)
@@ -106,6 +119,29 @@ func (w *watch) look(ctx context.Context) Verdict {
 		s.Alive, s.Exists = f.aliveHeld(root, doc.Token)
 	}
 	return Judge(s)
+}
+
+// silence says for how long a run of silence has lasted, if this question, asked
+// at a time and waited for within a time, is part of one. A process that was
+// stopped meanwhile, or had no turn, has heard nothing, which is not the
+// holder's silence: only what was meant to be waited counts.
+//
+//	P2 asks, and is stopped
+//	                        P1, which is healthy, answers a little late, or in
+//	                        time, when P2 no longer listens
+//	P2 goes on: the busy grace is over, after one question
+func (w *watch) silence(is bool, asked time.Time, within time.Duration) time.Duration {
+	now := time.Now()
+	if !is {
+		w.heard = time.Time{}
+		return 0
+	}
+	if w.heard.IsZero() {
+		w.silent, w.heard, w.pause = 0, asked, 0
+	}
+	w.silent += min(now.Sub(w.heard), w.pause+within)
+	w.heard = now
+	return w.silent
 }
 
 // lasting says for how long something has been so, if it is.

@@ -3,11 +3,13 @@ package lease
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -230,5 +232,82 @@ func BenchmarkIsOwn(b *testing.B) {
 		if own, err := tenure.IsOwn(); !own || err != nil {
 			b.Fatal(own, err)
 		}
+	}
+}
+
+// meanwhile is a folder in which something happens before a file is opened.
+type meanwhile struct {
+	files
+	name string
+	do   func()
+}
+
+func (m meanwhile) OpenFile(name string, flag int, perm fs.FileMode) (file, error) {
+	if name == m.name {
+		m.do()
+	}
+	return m.files.OpenFile(name, flag, perm)
+}
+
+// TestStoppedWhileItLooks was found by the explorer: a server that is slow to
+// bind, and says so by rewriting its lease, was taken for one that does nothing
+// by somebody who was stopped between its look at the clock and the one at the
+// lease. See watch.look.
+func TestStoppedWhileItLooks(t *testing.T) {
+	c := newCheckout(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newTestFolder(t, c, Timings{})
+		doc := plantDocument(t, f, nil)
+		hold(t, f, doc.Token)
+		w := f.watch(History{})
+		if v := w.look(t.Context()); v.Action != Wait {
+			t.Fatalf("a lease that was just written: %v, %s", v.Action, v.Reason)
+		}
+		root := f.root
+		f.root = meanwhile{root, documentName, func() {
+			time.Sleep(f.cfg.Timings.BindGrace - time.Second) // it is stopped
+			plantDocument(t, f, func(d *Document) { d.Token = doc.Token })
+		}}
+		if v := w.look(t.Context()); v.Action != Wait {
+			t.Errorf("a lease that was rewritten: %v, %s", v.Action, v.Reason)
+		}
+		f.root = root
+		time.Sleep(2 * time.Second)
+		if v := w.look(t.Context()); v.Action != Wait {
+			t.Errorf("a lease that was rewritten two seconds ago: %v, %s", v.Action, v.Reason)
+		}
+	})
+}
+
+// TestStoppedWhileItAsks was found by the explorer: a server that did not answer
+// one question was taken for one that hangs by somebody who was stopped while it
+// asked it, or before. See watch.silence.
+func TestStoppedWhileItAsks(t *testing.T) {
+	c := newCheckout(t)
+	for _, when := range []string{"before", "while"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newTestFolder(t, c, Timings{})
+			stopped := func() { time.Sleep(2 * f.cfg.Timings.BusyGrace) }
+			doc := plantDocument(t, f, func(d *Document) { d.URL = ptr("http://127.0.0.1:1") })
+			hold(t, f, doc.Token)
+			f.cfg.ask = func(_ context.Context, _ Document, within time.Duration) ProbeReply {
+				if time.Sleep(within); when == "while" {
+					stopped()
+				}
+				return ProbeReply{Outcome: Silent}
+			}
+			if when == "before" {
+				f.root = meanwhile{f.root, documentName, stopped}
+			}
+			w := f.watch(History{})
+			for i := range 2 {
+				if v := w.look(t.Context()); v.Action != Wait {
+					t.Errorf("stopped %s it asked: after %d questions %v, %s", when, i+1, v.Action, v.Reason)
+				}
+			}
+			if w.look(t.Context()); w.silent != f.cfg.Timings.BusyGrace {
+				t.Errorf("stopped %s it asked: silence of %v, and three questions were asked", when, w.silent)
+			}
+		})
 	}
 }
