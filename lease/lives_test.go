@@ -127,6 +127,35 @@ func asks(v string) *part {
 	}}
 }
 
+// makes is a server of another maker, which knows server.lock and no .alive file.
+func makes(v string) *part {
+	return &part{name: "makes " + v, maker: true, life: func(p *player) {
+		p.known.ver, p.known.tok, p.tokens, p.writes = version(v), 1, 1, 0
+		root, temp := playedFiles{p, 1}, tempName(token(0, 1))
+		err := writeFile(root, temp, p.bytes(ident{aDocument, 0, 1, 1}, content{url: true, ver: p.known.ver}))
+		l := playedDisk{p}.lock(lockName, 0)
+		for ok := false; err == nil && !ok; {
+			if ok, err = l.TryLock(); !ok {
+				p.sleep(context.Background(), time.Millisecond) // ignore error: there is none
+			}
+		}
+		p.known.outcome = "came too late"
+		if err == nil && read(root).State == Absent {
+			p.known.listens, p.known.answers, p.known.maker = true, true, true
+			if err = root.Rename(temp, documentName); err == nil {
+				p.known.outcome = "serves"
+			}
+		} else {
+			root.Remove(temp) // ignore error: nobody else does
+		}
+		l.Unlock() // ignore error: there is none
+		if err != nil {
+			p.known.outcome = "alone: " + err.Error()
+		}
+		p.forget(p.known.outcome)
+	}}
+}
+
 // stay publishes, and serves for ever.
 func (p *player) stay(t *Tenure) bool {
 	if !p.publish(t) {
@@ -181,7 +210,7 @@ func returns(v string, exe int, inside bool) *part {
 
 // binds is a server that takes long to listen, and keeps its lease alive.
 func binds(v string) *part {
-	return &part{name: "binds " + v, life: func(p *player) {
+	return &part{name: "binds " + v, binds: true, life: func(p *player) {
 		p.known.ver = version(v)
 		t := p.elect(History{})
 		if t == nil {

@@ -36,7 +36,7 @@ var mutations = []mutation{
 	{"the folder is locked too", "lock.go", []string{"if !folderLocks {", "if folderLocks {"},
 		"an rm", "replaced a lease that it had not judged"},
 	{"a lease whose folder is gone is lost", "tenure.go", []string{"errors.Is(err, fs.ErrNotExist) || err == nil && !sameFile(at, t.info)", "false && err == nil && !sameFile(at, t.info)"},
-		"an rm", "which is another's"},
+		"an rm", "and nobody was stopped"},
 
 	{".alive is locked before a lease names it", "elect.go", []string{"\treturn t, nil\n}\n\n// prepare", "\tt.alive.Unlock()\n\treturn t, nil\n}\n\n// prepare", "\tt.f.clean(t.root, t.token)\n\treturn true", "\tt.f.clean(t.root, t.token)\n\tt.alive.TryLock()\n\treturn true"},
 		"two", "has the lease, and looks dead"},
@@ -64,6 +64,9 @@ var mutations = []mutation{
 	{"a silent server is waited for", "judge.go", []string{"if waitedFor || max(s.Silent, s.Shut) >= t.BusyGrace {", "if true {"},
 		"a slow answer", "replaced a server that answers"},
 
+	{"who has no .alive file is not dead for that", "judge.go", []string{"dead := s.Exists && !s.Alive", "dead := !s.Alive"},
+		"a server of another maker", "replaced a server that answers"},
+
 	{"a server is replaced by one that listens", "elect.go", []string{"\t\tif v.Superseded {", "\t\tif false {"},
 		"an older release that ends and a newer one", "and does not listen"},
 	{"only an older release is replaced", "judge.go", []string{"CompareVersions(version, s.Version) == ServerOlder", "CompareVersions(version, s.Version) != Same"},
@@ -85,7 +88,7 @@ var mutations = []mutation{
 		"a new executable, and who serves in itself", "replaced again and again"},
 	{"a holder elsewhere is not replaced for ever", "judge.go", []string{"\t\tif s.Shut >= t.ProbeTimeout {\n\t\t\treturn Verdict{Action: Elsewhere", "\t\tif s.Shut >= t.ProbeTimeout {\n\t\t\treturn Verdict{Action: TakeOver"}, "", endless},
 	{"whose own file was replaced claims nothing by its version", "judge.go", []string{"if !s.SelfReplaced && CompareVersions", "if CompareVersions"}, "", "a server is started for nothing"},
-	{"that its code was replaced is a server's own word", "judge.go", []string{"if index.Stale != nil && s.Self.Path != \"\" && s.Self.Path == doc.Executable.Path {\n", "if s.Self.Path != \"\" && s.Self.Path == doc.Executable.Path && s.Self != doc.Executable {\n\t\tindex.Stale = new(string)\n"}, "", endless},
+	{"that its code was replaced is a server's own word", "judge.go", []string{"if index.Stale != nil && s.Self.Path != \"\" && s.Self.Path == doc.Executable.Path {\n", "if s.Self.Path != \"\" && s.Self.Path == doc.Executable.Path && s.Self != doc.Executable {\n\t\tindex.Stale = new(string)\n"}, "", "a server is started for nothing"},
 	{"a missing file is not a replaced one", "executable.go", []string{"if err != nil || !info.Mode().IsRegular() {\n\t\treturn \"\", false", "if err != nil || !info.Mode().IsRegular() {\n\t\treturn \"it is gone\", true"}, "TestExecutableIdentity", "want false"},
 }
 

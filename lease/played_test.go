@@ -58,6 +58,8 @@ type part struct {
 	exe     int  // the path that it is started from, 1 or 2; 0: nobody asks
 	fixed   bool // the folder and server.lock stay, so looking at them is no step
 	network uint8
+	maker   bool          // it is of another maker
+	binds   bool          // it takes long to bind
 	skew    time.Duration // of the clock of whoever keeps the files
 }
 
@@ -66,6 +68,7 @@ type part struct {
 type knowledge struct {
 	outcome string // how it ended; "serves" goes on for ever
 	joined  uint8  // whom, by its own count
+	maker   bool   // it is of another maker, and has no tenure and no .alive file
 	took    uint16 // how long its election took in ms, plus one; in the one step in which it ended
 	claims  bool   // it has just read that the lease is its own
 	takes   uint8  // leases put in place of none, or of others'
@@ -74,6 +77,7 @@ type knowledge struct {
 	judged  ident  // the lease that it read last without server.lock
 	asked   bool   // somebody, in this election
 	heard   bool   // and the last time the holder answered
+	unheard uint8  // or how many times in a row it did not
 	ver     uint8
 	exe     uint8
 
@@ -308,14 +312,18 @@ func (p *player) ask(ctx context.Context, doc Document, within time.Duration) Pr
 	}
 	switch a.code {
 	case silent:
-		p.sleep(ctx, time.Until(until)) // ignore error: silence is what it is
+		p.known.unheard++
+		if left := time.Until(until); left > 0 {
+			p.sleep(ctx, left) // ignore error: silence is what it is
+		}
 		return ProbeReply{Outcome: Silent, Err: errors.New("it does not answer")}
 	case refusedThere:
 		return ProbeReply{Outcome: Refused, Err: errors.New("nobody listens")}
 	case notHolder:
+		p.known.unheard = 0
 		return ProbeReply{Outcome: NotHolder, Err: errors.New("it says that it does not hold the lease")}
 	}
-	p.known.heard = true
+	p.known.heard, p.known.unheard = true, 0
 	index := Index{Name: serverName, Version: versions[a.says.ver]}
 	if a.old {
 		why := "its file was replaced"
@@ -690,6 +698,9 @@ func (p *player) config() Config {
 func (p *player) knows() knowledge {
 	k := p.known
 	k.locks = p.lock
+	if k.maker {
+		k.held, k.folder = true, 1
+	}
 	if t := p.tenure; t != nil {
 		k.gone = k.gone || t.released
 		if k.busy = !t.mu.TryLock(); !k.busy {
@@ -707,7 +718,7 @@ func (p *player) knows() knowledge {
 // forget says that the process knows nothing from here on but this, and its
 // tenure: how it came to it makes no difference any more.
 func (p *player) forget(but ...any) {
-	p.known.judged, p.known.asked, p.known.heard = ident{}, false, false
+	p.known.judged, p.known.asked, p.known.heard, p.known.unheard = ident{}, false, false, 0
 	p.digest, p.forgets = fmt.Sprint(append(but, p.tokens, p.writes)...), true
 	if t := p.tenure; t != nil {
 		p.digest += fmt.Sprint(t.token, t.doc.address(), t.published, t.released, t.lostAt.IsZero())

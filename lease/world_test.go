@@ -24,7 +24,6 @@ const (
 // tried or let go, or one question answered. What is in a file never changes
 // once it has its name, so reading an open one is no step.
 type state struct {
-	files   [14]onDisk
 	players [most]running
 	n       uint8    // files
 	path    uint8    // the folder at the state folder's path; 0 while there is none
@@ -37,6 +36,8 @@ type state struct {
 	switches uint8 // to another process, though the one that went last could go on, that may still come
 	last     uint8 // who went last, plus one; 0 where that makes no difference
 	images   [3]uint8
+
+	files [24]onDisk // the last, so that what is not used of them need not be looked at
 }
 
 // onDisk is a file, or a lease that was renamed.
@@ -372,7 +373,7 @@ func (x *machine) goes(s *state, p int, from, to *node) {
 		x.fault("%s lost a lease that is its own", label(p))
 	}
 	if to.took != 0 {
-		if to.outcome == "alone: "+context.DeadlineExceeded.Error() && r.stood == 0 && x.scene.stops < 2 {
+		if to.outcome == "alone: "+context.DeadlineExceeded.Error() && r.stood == 0 && x.scene.stops < 2 && !x.scene.binds() {
 			x.fault("%s is %s, and was not stopped itself", label(p), to.outcome)
 		}
 		if most := worldly.JoinTimeout + 2*worldly.ProbeTimeout + time.Duration(r.stood)*time.Millisecond; time.Duration(to.took-1)*time.Millisecond > most {
@@ -498,8 +499,11 @@ func (x *machine) ask(s *state, p int, a *reply, r *request) {
 		a.code = pending
 		return
 	}
-	own := x.question(s, to, n)
-	n = x.node(s, to)
+	own := n.maker && x.names(s, to, n)
+	if !n.maker {
+		own = x.question(s, to, n)
+		n = x.node(s, to)
+	}
 	if a.code = ours; !own || n.tok != r.id.tok {
 		a.code = notHolder
 		return
@@ -576,7 +580,9 @@ func (x *machine) replaced(s *state, p int, dir uint8, was, by *onDisk) bool {
 		x.fault("%s replaced a server without asking it", label(p))
 	case x.scene.network(p) != x.scene.network(q):
 		x.fault("%s replaced a server that it cannot reach", label(p))
-	case time.Duration(r.stood)*time.Millisecond >= worldly.BusyGrace && !n.heard:
+	case !why && n.unheard == 1:
+		x.fault("%s replaced a server that did not answer one question", label(p))
+	case (time.Duration(r.stood)*time.Millisecond >= worldly.BusyGrace || x.scene.slows > 0) && n.unheard > 1:
 	case !why:
 		x.fault("%s replaced a server that answers", label(p))
 	case by.url == 0 || !n.listens:
@@ -612,7 +618,7 @@ func (x *machine) check(s *state) {
 	}
 	p := int(f.slot)
 	n := x.node(s, p)
-	if n.tok != f.tok || n.gone || !n.wrote {
+	if n.tok != f.tok || n.gone || !n.wrote || n.maker {
 		return
 	}
 	if alive := s.find(s.path, itsOwn, anAlive, p, f.tok); alive == nil || alive.exclusive != f.slot+1 {
@@ -722,7 +728,8 @@ func (s *state) sort() {
 
 // hash is all that is kept of a state that was seen.
 func (x *machine) hash(s *state) uint64 {
-	return maphash.Bytes(x.seed, unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))) | 1
+	used := unsafe.Offsetof(s.files) + uintptr(s.n)*unsafe.Sizeof(s.files[0])
+	return maphash.Bytes(x.seed, unsafe.Slice((*byte)(unsafe.Pointer(s)), used)) | 1
 }
 
 // states is a set of hashes.
