@@ -601,6 +601,7 @@ func (e *chaosEditor) end(way string) {
 		group(syscall.SIGKILL)
 		<-e.silent
 	}
+	e.work.Wait() // none is about to ask any more
 	err := e.cmd.Wait()
 	if (way == chaosEOF || way == chaosTerm) && err != nil {
 		e.wrong("the bridge of %s, ended by %s, says %v: %s", e.name, way, err, e.said())
@@ -613,7 +614,6 @@ func (e *chaosEditor) end(way string) {
 	if log := e.log.String(); strings.Contains(log, "panic") {
 		e.wrong("the bridge of %s panicked: %s", e.name, log)
 	}
-	e.work.Wait()
 	e.in.Close()
 }
 
