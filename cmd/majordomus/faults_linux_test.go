@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -366,5 +367,48 @@ func TestShellFaults(t *testing.T) {
 			e.close()
 			c.through(f)
 		})
+	}
+}
+
+// A detached server tells its starter that it runs, and when it serves; not one
+// before the other.
+func TestReadyPipe(t *testing.T) {
+	t.Parallel()
+	c := accFresh(t)
+	c.extra = []string{unrecordedVar + "=1"}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := c.command("serve", "--detached")
+	cmd.ExtraFiles = []*os.File{w}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.end()
+		cmd.Wait() // ignore error: it is killed
+	})
+	if b, err := io.ReadAll(r); string(b) != "\n" || err != nil {
+		t.Errorf("it says %q, %v", b, err)
+	}
+	if _, err := c.lease(); err != nil {
+		t.Errorf("when the pipe ends it does not serve: %v", err)
+	}
+	// One that ends before it serves has said that it ran.
+	if r, w, err = os.Pipe(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c.policy("  idle_seconds: soon\n")
+	cmd2 := c.command("serve", "--detached")
+	cmd2.ExtraFiles = []*os.File{w}
+	err = cmd2.Run()
+	w.Close()
+	if b, e := io.ReadAll(r); err == nil || string(b) != "\n" || e != nil {
+		t.Errorf("one that ends, %v, says %q, %v", err, b, e)
 	}
 }
