@@ -62,10 +62,14 @@ var mutations = []mutation{
 	{"who binds shows that it makes progress", "tenure.go", []string{"if err := t.rewrite(func(d *Document) bool { return d.URL == nil }); err != nil {", "if err := error(nil); err != nil {"},
 		"slow to bind", "lost before it served, and nothing befell it"},
 	{"a silent server is waited for", "judge.go", []string{"if waitedFor || max(s.Silent, s.Shut) >= t.BusyGrace {", "if true {"},
-		"a slow answer", "replaced a server that answers"},
+		"a slow answer", "replaced a server that did not answer one question"},
+	{"one's own stop is no silence of a server", "settle.go", []string{"w.silent += min(now.Sub(w.heard), w.pause+within)", "w.silent += now.Sub(w.heard)"},
+		"a slow answer and a stop", "replaced a server that did not answer one question"},
+	{"a lease is no older than it was seen to be", "settle.go", []string{"w.looked, w.since = true, time.Now()", "w.looked, w.since = true, now"},
+		"slow to bind and a stop", "replaced a server on its way"},
 
 	{"who has no .alive file is not dead for that", "judge.go", []string{"dead := s.Exists && !s.Alive", "dead := !s.Alive"},
-		"a server of another maker", "replaced a server that answers"},
+		"a server of another maker", "replaced a server that did not answer one question"},
 
 	{"a server is replaced by one that listens", "elect.go", []string{"\t\tif v.Superseded {", "\t\tif false {"},
 		"an older release that ends and a newer one", "and does not listen"},
