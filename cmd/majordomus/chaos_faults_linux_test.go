@@ -16,10 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A chaosFault is something that goes wrong. It may be drawn as often as times
-// says before each other one was. strike does it, by way of a number that says
-// which of several ways; an error says that just now it cannot be done. What it
-// returns, if anything, puts it right again after up to lasts.
+// A chaosFault is something that goes wrong. Faults are dealt like cards from a
+// deck that has each as many times as it says, so that even a short run sees most
+// of them. strike does it, in the way that a number chooses of several; an error
+// says that just now it cannot be done. What it returns, if anything, puts it
+// right again after up to lasts.
 type chaosFault struct {
 	name   string
 	times  int
