@@ -193,9 +193,11 @@ func (b *bridge) readLink(l *link) {
 		default:
 			b.fromServer(l, line)
 		}
+		large := len(line) >= largeLine
+		hands := large || !r.Ready()
+		l.handing.Store(hands)
 		b.unlock(server)
-		if large := len(line) >= largeLine; large || !r.Ready() {
-			l.handing.Store(true)
+		if hands {
 			if !b.out.flush() && large {
 				r.Keep(line) // it is being written still, and the end has come
 			}

@@ -103,7 +103,9 @@ func (o *output) flushLocked() {
 	for o.size > 0 && o.err == nil {
 		next := batch{lines: o.buf}
 		if len(o.ahead) > 0 {
-			next, o.ahead = o.ahead[0], o.ahead[1:]
+			next = o.ahead[0]
+			o.ahead[0] = batch{} // or it is kept until the next line comes, in an hour
+			o.ahead = o.ahead[1:]
 		} else {
 			o.buf, o.spare, o.ahead = o.spare[:0], nil, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -271,9 +272,13 @@ func (b *bridge) tick() {
 	if b.passed > idleBytes && !slices.ContainsFunc(b.links, (*link).busy) {
 		// A bridge sits in every editor, mostly doing nothing. What a burst
 		// or a large line took would stay with it for minutes.
-		b.passed = 0
-		b.shrink()
-		b.after = append(b.after, debug.FreeOSMemory)
+		if slices.ContainsFunc(b.links, func(l *link) bool { return l.handing.Load() }) {
+			b.arm(now.Add(b.cfg.ProbeTimeout)) // what it took is being written to the client still
+		} else {
+			b.passed = 0
+			b.shrink()
+			b.after = append(b.after, runtime.GC, debug.FreeOSMemory) // what pools hold goes with the second collection
+		}
 	}
 	for _, l := range slices.Clone(b.links) {
 		if overslept {

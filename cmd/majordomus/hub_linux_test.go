@@ -57,3 +57,41 @@ func TestHealthAsksNoProcess(t *testing.T) {
 		t.Errorf("health reads %d times where the memory of hosted servers takes %d", health, list)
 	}
 }
+
+// TestBridgeGivesBackALargeMessage has a bridge, of which there is one in every
+// editor, keep nothing of a message that it carried: neither what it read it into,
+// nor what was put by for the next.
+func TestBridgeGivesBackALargeMessage(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := accFresh(t)
+	e := c.boardEditor("claude-code")
+	anon := func() (kib float64) {
+		t.Helper()
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			fmt.Sscanf(line, "RssAnon: %f kB", &kib) // ignore error: another line
+		}
+		return kib
+	}
+	const size = 16 << 20
+	say := func(n int) {
+		t.Helper()
+		if _, err := e.tool("majordomus_wait", map[string]any{"seconds": 0, "note": strings.Repeat("x", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(10)
+	before := anon()
+	say(size)
+	peak := anon()
+	accPoll(t, 30*time.Second, "the memory is given back", func() error {
+		if now := anon(); now > before+size/1024/2 {
+			return fmt.Errorf("%.0f KiB, of %.0f before and %.0f at most", now, before, peak)
+		}
+		return nil
+	})
+	t.Logf("%.0f KiB before, %.0f with the message, %.0f after it", before, peak, anon())
+}
