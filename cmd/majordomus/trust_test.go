@@ -195,13 +195,12 @@ func TestTrustIsTheAccounts(t *testing.T) {
 // A ledger that others can write is not believed, and not written either.
 func TestTrustOthersCanWrite(t *testing.T) {
 	t.Parallel()
-	c := accFresh(t)
+	c := accOwn(t)
 	account := filepath.Join(filepath.Dir(c.program), "account")
 	c.write(".ai/repo/mcp.json", `{"mcpServers": {"a": {"command": "x"}}}`, 0o644)
 	if _, log, err := c.run("trust", "--yes"); err != nil {
 		t.Fatal(err, log)
 	}
-	t.Cleanup(func() { os.Chmod(config.TrustDir(account), 0o700) }) // ignore error: the next test says so
 	if err := os.Chmod(config.TrustDir(account), 0o777); err != nil {
 		t.Fatal(err)
 	}
