@@ -125,7 +125,7 @@ func loadDay(within time.Duration) *loadPlan {
 		largeADay = 210 // two of each editor
 	)
 	p := &loadPlan{editors: editors, clients: clients, upstreams: 8, settles: 4 * time.Second, beat: 20 * time.Millisecond,
-		perSession: 256, perCall: 64, memory: 1.25, slower: 2, dearer: 1.7}
+		perSession: 256, perCall: 64, memory: 1.25, slower: 2, dearer: 2.2}
 	n := thirds * len(loadShape)
 	whole := 0.0 // what the shape sums up to
 	for i := range n {
@@ -1513,7 +1513,7 @@ func TestLoadJudged(t *testing.T) {
 		"a little of each call of the bridge": func(_ int, _ float64, seen *loadSeen) { seen.quiet.bridge.anon += 300 * float64(seen.quiet.calls) },
 		"a descriptor of the bridge":          func(i int, _ float64, seen *loadSeen) { seen.quiet.bridge.descriptors += i / 10 },
 		"the log, ever faster":                func(i int, _ float64, seen *loadSeen) { seen.quiet.logs = int64(1600 * i * i) },
-		"what a call costs":                   func(i int, _ float64, seen *loadSeen) { seen.calm["own tool"] *= 1 + float64(i)/10 },
+		"what a call costs":                   func(i int, _ float64, seen *loadSeen) { seen.calm["own tool"] *= 1 + float64(i)/5 },
 		"how long calls take in bursts": func(i int, _ float64, seen *loadSeen) {
 			for j := range seen.took["announce"] {
 				seen.took["announce"][j] *= 1 + float64(i)/10
