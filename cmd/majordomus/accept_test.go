@@ -1383,7 +1383,7 @@ func TestStopped(t *testing.T) {
 	begun := time.Now()
 	second := c.editor()
 	second.mustOpen()
-	if took := time.Since(begun); took > grace+2*time.Second {
+	if took := time.Since(begun); took > grace+5*time.Second { // a loaded machine takes its time for a start
 		t.Errorf("the next editor's first answer took %v", took)
 	} else {
 		t.Logf("the next editor's first answer took %v", took)
@@ -1398,9 +1398,12 @@ func TestStopped(t *testing.T) {
 		if s := e.mustServer(); s.Generation != now.Generation {
 			t.Errorf("an idle editor is served by %+v", s)
 		}
-		if said := e.log.String(); strings.Contains(said, "does not answer") || !strings.Contains(said, "is being left") {
-			t.Errorf("an idle editor waited for a server that was replaced: %s", said)
-		}
+		accPoll(t, 5*time.Second, "an idle editor must not wait for a server that was replaced", func() error {
+			if said := e.log.String(); strings.Contains(said, "does not answer") || !strings.Contains(said, "is being left") {
+				return errors.New(said)
+			}
+			return nil
+		})
 	}
 	if s := first.mustServer(); s.Generation != now.Generation {
 		t.Errorf("the editor of the stopped server is served by %+v", s)

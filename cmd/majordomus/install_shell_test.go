@@ -225,7 +225,7 @@ func TestInstallHooks(t *testing.T) {
 	c.fileIs(hook, string(once))
 
 	// It warns, and lets pass; strictly it refuses.
-	claude := c.boardEditor("claude-code")
+	claude := c.guardEditor("claude-code")
 	peer := claude.announce("rewriting login", "src/auth")
 	c.write("src/auth/token.go", "package auth // 2\n", 0o644)
 	if out := c.commits("."); !strings.Contains(out, peer) {
@@ -365,7 +365,7 @@ func TestEnvSnapshot(t *testing.T) {
 	}
 	c.installGolden("env-none.txt", norm(c.must("env")))
 	c.writeFile(filepath.Join(c.root, ".ai/repo/mcp.json"), `{"mcpServers":{"x":{"command":"`+filepath.Join(c.home, "missing")+`"}}}`)
-	claude := c.boardEditor("claude-code")
+	claude := c.guardEditor("claude-code")
 	peer := claude.announce("rewriting login", "src/auth", "go.mod")
 	c.installGolden("env-untrusted.txt", norm(c.must("env"), peer, "PEER"))
 	c.must("trust", "--yes")

@@ -32,8 +32,10 @@ func strangersCheckout(t *testing.T) *accCheckout {
 	accNeed(t, os.Geteuid() == 0, "only root can run processes as other accounts")
 	c := accFresh(t)
 	// Where the program is, others come too.
-	if err := os.Chmod(filepath.Dir(c.program), 0o755); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{filepath.Dir(c.program), accTemp.dir} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir := filepath.Dir(c.root)
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
