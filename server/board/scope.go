@@ -56,6 +56,8 @@ func readScope(root string, raw []string, fold, windows bool) ([]string, error) 
 			switch {
 			case len(p) > mostPath:
 				return refuse(tooLong)
+			case strings.TrimSpace(p) == "": // of "␣/**"
+				return refuse(empty)
 			case braces(p) != nil: // by what .. or ** took out
 				return refuse("has braces that do not pair up")
 			}
