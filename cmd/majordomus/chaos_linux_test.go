@@ -56,7 +56,7 @@ import (
 // same faults, pauses and requests; what the scheduler of the machine makes of
 // them is another matter.
 var (
-	chaosFor  = flag.Duration("chaos", 25*time.Second, "how long TestChaos makes trouble")
+	chaosFor  = flag.Duration("chaos", 60*time.Second, "how long TestChaos makes trouble")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "the seed of what TestChaos does; 0 takes any")
 )
 
