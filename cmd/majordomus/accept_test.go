@@ -340,10 +340,10 @@ func (c *accCheckout) pids() []int {
 			continue
 		}
 		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
-		if err != nil || !strings.HasPrefix(filepath.Base(exe), "majordomus") {
+		if err != nil {
 			continue
 		}
-		words, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if err != nil {
 			continue
 		}
@@ -351,7 +351,10 @@ func (c *accCheckout) pids() []int {
 		if err != nil {
 			continue
 		}
-		if cwd == c.root || slices.Contains(strings.Split(string(words), "\x00"), c.root) {
+		words := strings.Split(string(b), "\x00")
+		// A server that is being started is a shell for a moment.
+		ours := strings.HasPrefix(filepath.Base(exe), "majordomus") || slices.Contains(words, "--detached")
+		if ours && (cwd == c.root || slices.Contains(words, c.root)) {
 			pids = append(pids, pid)
 		}
 	}

@@ -88,7 +88,7 @@ func TestBridgeGivesBackALargeMessage(t *testing.T) {
 	say(size)
 	peak := anon()
 	accPoll(t, 30*time.Second, "the memory is given back", func() error {
-		if now := anon(); now > before+size/1024/2 {
+		if now := anon(); now > before+size/1024*3/4 {
 			return fmt.Errorf("%.0f KiB, of %.0f before and %.0f at most", now, before, peak)
 		}
 		return nil
