@@ -73,14 +73,11 @@ func (m *memory) keep(k keep) (undo func()) {
 
 // last returns what the client said last on a key.
 func (m *memory) last(key string) (keep, bool) {
-	if i := m.find(key); i >= 0 {
-		return m.kept[i], true
+	i := slices.IndexFunc(m.kept, func(k keep) bool { return k.key == key })
+	if i < 0 {
+		return keep{}, false
 	}
-	return keep{}, false
-}
-
-func (m *memory) find(key string) int {
-	return slices.IndexFunc(m.kept, func(k keep) bool { return k.key == key })
+	return m.kept[i], true
 }
 
 func (m *memory) set(k keep) {
