@@ -110,19 +110,7 @@ func stays(v string) *part {
 func asks(v string) *part {
 	return &part{name: "asks " + v, life: func(p *player) {
 		p.known.ver = version(v)
-		f, err := Open(p.config())
-		if err != nil {
-			p.known.outcome = "alone: " + reason(err)
-			return
-		}
-		defer f.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), worldly.JoinTimeout)
-		defer cancel()
-		verdict, err := f.Settle(ctx, History{})
-		p.known.outcome = verdict.Action.String()
-		if err != nil {
-			p.known.outcome = "alone: " + reason(err)
-		}
+		p.judges(func(_ *Folder, verdict Verdict) { p.known.outcome = verdict.Action.String() })
 		p.forget(p.known.outcome)
 	}}
 }
@@ -234,37 +222,46 @@ func binds(v string) *part {
 func launches(v string) *part {
 	return &part{name: "launches " + v, life: func(p *player) {
 		p.known.ver = version(v)
-		f, err := Open(p.config())
-		if err != nil {
-			p.known.outcome = "alone: " + reason(err)
-			return
-		}
-		defer f.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), worldly.JoinTimeout)
-		verdict, err := f.Settle(ctx, History{})
-		cancel()
-		switch {
-		case err != nil:
-			p.known.outcome = "alone: " + reason(err)
-			return
-		case verdict.Action == Join:
-			p.known.outcome = "joined"
-			p.known.joined = letterOf(strings.TrimPrefix(verdict.File.Document.address(), "http://127.0.0.1:")[0])
-			p.forget(p.known.outcome)
-			return
-		case verdict.Action == Elsewhere:
-			p.known.outcome = "alone: " + ErrElsewhere.Error()
-			return
-		}
-		var h History
-		if verdict.Action == TakeOver {
-			h.JudgedStale = verdict.File.Document.Token
-		}
-		p.mark() // it is started
-		if t := p.stand(f, h); t != nil {
-			p.stay(t)
-		}
+		p.judges(func(f *Folder, verdict Verdict) {
+			switch verdict.Action {
+			case Join:
+				p.known.outcome = "joined"
+				p.known.joined = letterOf(strings.TrimPrefix(verdict.File.Document.address(), "http://127.0.0.1:")[0])
+				p.forget(p.known.outcome)
+				return
+			case Elsewhere:
+				p.known.outcome = "alone: " + ErrElsewhere.Error()
+				return
+			}
+			var h History
+			if verdict.Action == TakeOver {
+				h.JudgedStale = verdict.File.Document.Token
+			}
+			p.mark() // it is started
+			if t := p.stand(f, h); t != nil {
+				p.stay(t)
+			}
+		})
 	}}
+}
+
+// judges settles as one does who takes no lease, and goes on with the verdict; it
+// is alone where there is none.
+func (p *player) judges(then func(*Folder, Verdict)) {
+	f, err := Open(p.config())
+	if err != nil {
+		p.known.outcome = "alone: " + reason(err)
+		return
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), worldly.JoinTimeout)
+	verdict, err := f.Settle(ctx, History{})
+	cancel()
+	if err != nil {
+		p.known.outcome = "alone: " + reason(err)
+		return
+	}
+	then(f, verdict)
 }
 
 // in has a part be played in a network of its own.
