@@ -163,22 +163,7 @@ And ~/.keep^2 ` + "`is` a „file“.",
 	clean.InitDefaultHelpFlag()
 	for _, c := range []*cobra.Command{root, clean} {
 		path := filepath.Join("testdata", "papers", strings.ReplaceAll(c.CommandPath(), " ", "-")+".1")
-		got := manual(c, "v1.2.3", "2006-01-02")
-		if *update {
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s: not\n%s\nbut\n%s", path, want, got)
-		}
+		golden(t, path, manual(c, "v1.2.3", "2006-01-02"))
 	}
 }
 

@@ -65,19 +65,7 @@ func everyPath(t *testing.T, dir string) []string {
 // goldenService compares a text with its golden file.
 func goldenService(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", "install", "service-"+name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s: not\n%s\nbut\n%s", name, want, got)
-	}
+	golden(t, filepath.Join("testdata", "install", "service-"+name+".txt"), got)
 }
 
 func TestServiceHelp(t *testing.T) {
