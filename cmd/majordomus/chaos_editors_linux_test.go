@@ -505,10 +505,10 @@ func (e *chaosEditor) talking(resting context.Context, r *rand.Rand) {
 			return // it ends; else it is judged already
 		}
 		var got board.Announced
-		if err := json.Unmarshal(a.structured, &got); err != nil || got.Claim != claim || !slices.Equal(got.Scope, scope) || e.id != "" && got.Peer != e.id {
+		if err := json.Unmarshal(a.structured, &got); err != nil || got.Claim != claim || !slices.Equal(got.Scope, scope) || !strings.HasPrefix(got.Peer, e.id) {
 			e.wrong("%s (%s) announced %s %q and is answered %s, %v", e.name, e.id, claim, scope, a.structured, err)
 		}
-		e.id = got.Peer
+		e.id = got.Peer // longer than before where another came whose id begins alike
 		if e.claims[claim] = scope; len(scope) == 0 {
 			delete(e.claims, claim)
 		}
@@ -528,10 +528,10 @@ func (e *chaosEditor) talking(resting context.Context, r *rand.Rand) {
 // need not be there by name.
 func (e *chaosEditor) is(all server.Peers) error {
 	for _, v := range all.Peers {
-		if v.ID != e.id {
+		if v.Client != e.name { // which no other has
 			continue
 		}
-		if !v.Attached || v.Client != e.name {
+		if !v.Attached || !strings.HasPrefix(v.ID, e.id) {
 			return fmt.Errorf("%s is on the board as %+v", e.name, v)
 		}
 		has := map[string][]string{}
