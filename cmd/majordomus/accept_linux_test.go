@@ -79,6 +79,35 @@ func TestOtherNetwork(t *testing.T) {
 	}
 }
 
+// TestUsualPort has servers start where nobody listens: the first is where the
+// documentation says, the next elsewhere, and who comes back is where it was.
+func TestUsualPort(t *testing.T) {
+	t.Parallel()
+	accNamespaces(t, "-n")
+	_, err := exec.LookPath("ip")
+	accNeed(t, err == nil, "ip is missing")
+	c := accFresh(t)
+	other := c.beside("other")
+	cmd := c.command()
+	cmd.Path, _ = exec.LookPath("unshare") // ignore error: it was run above
+	cmd.Args = []string{"unshare", "-n", "/bin/sh", "-ec", `ip link set lo up
+		for root in "$1" "$2" "$1"; do "$0" serve ensure --root "$root"; done
+		"$0" serve stop --root "$1" >&2
+		"$0" serve ensure --root "$1"
+		"$0" serve stop --root "$2" >&2
+		"$0" serve ensure --root "$2"`, c.program, c.root, other.root}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.Bytes())
+	}
+	at := strings.Fields(string(out))
+	if usual := "http://" + accUsual; len(at) != 5 || at[0] != usual || at[2] != usual || at[3] != usual || at[1] == usual {
+		t.Errorf("they were at %q", at)
+	}
+}
+
 // TestNoRoom opens checkouts in which nothing can be written: the client is
 // served alone and told why.
 func TestNoRoom(t *testing.T) {

@@ -60,8 +60,14 @@ var accTemp struct {
 	accounts int // so far, beside the one that most tests share
 }
 
+// accUsual is where a server listens if it can. Nothing does during the tests,
+// so that each server has a port that no other test's comes to when it is gone:
+// some tests have a stranger come there, or the next server.
+const accUsual = "127.0.0.1:8741"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
+	taken, _ := net.Listen("tcp", accUsual) // ignore error: then somebody else has it
 	if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.parallel") }) {
 		// They mostly wait for processes: a pause of some seconds here, a page
 		// that is drawn there. One for each core leaves the cores idle.
@@ -71,6 +77,9 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
+	if taken != nil {
+		taken.Close() // ignore error: nobody was served on it
+	}
 	if accTemp.dir != "" {
 		os.RemoveAll(accTemp.dir) // ignore error: a temporary folder
 	}

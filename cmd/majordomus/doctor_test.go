@@ -370,13 +370,6 @@ func doctorService(t *testing.T, c *accCheckout) {
 // checkout's too.
 func doctorServer(t *testing.T, c *accCheckout) {
 	t.Helper()
-	// It shall have a port that no other server comes to when it is gone.
-	c.must("serve", "stop")
-	usual, _ := net.Listen("tcp", "127.0.0.1:8741") // ignore error: then somebody has it
-	c.must("serve", "ensure")
-	if usual != nil {
-		usual.Close() // ignore error: it was only held
-	}
 	doc := c.mustLease()
 	if err := syscall.Kill(doc.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
