@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.Listener != nil {
 		s.warnOfOpenDoors()
 		wg.Go(func() {
-			if err := web.Serve(session.Guard(s.cfg.Listener, s.stall())); !errors.Is(err, http.ErrServerClosed) {
+			if err := web.Serve(session.Guard(outlast(s.cfg.Listener, s.log), s.stall())); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		})
