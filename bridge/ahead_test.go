@@ -32,7 +32,7 @@ func TestHowFarAClientMayBeAhead(t *testing.T) {
 		go func() {
 			err := Run(context.Background(), Config{In: inR, Out: outW, JoinTimeout: 1 << 60, Find: func(ctx context.Context, _ error) (Endpoint, error) {
 				<-a.find
-				return Endpoint{Open: func(context.Context) (io.ReadWriteCloser, error) {
+				return Endpoint{Open: func(context.Context, string) (io.ReadWriteCloser, error) {
 					ours, theirs := net.Pipe()
 					go func() {
 						defer theirs.Close()

@@ -69,8 +69,9 @@ type Endpoint struct {
 	URL string                 // http://HOST:PORT; ignored where Open is given
 	Key func() (string, error) // read anew for each attempt; nil sends no key
 
-	// Open connects to a server in this process.
-	Open func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Open connects to a server in this process, which shall call this bridge by
+	// name, as the last one did; "" for the usual name.
+	Open func(ctx context.Context, name string) (io.ReadWriteCloser, error)
 }
 
 // Config says what a bridge joins. In, Out and Find are required; durations

@@ -97,7 +97,7 @@ func (b *bridge) join(why error) (l *link, final bool, err error) {
 
 func (b *bridge) open(e Endpoint) (*link, error) {
 	if e.Open != nil {
-		conn, err := e.Open(b.ctx)
+		conn, err := e.Open(b.ctx, b.name())
 		if err != nil {
 			return nil, fmt.Errorf("opening the server in this process: %w", err)
 		}

@@ -65,7 +65,7 @@ func (m *model) find(ctx context.Context, _ error) (Endpoint, error) {
 	if m.chance(3) {
 		return Endpoint{}, errors.New("nobody is there")
 	}
-	return Endpoint{Open: func(context.Context) (io.ReadWriteCloser, error) {
+	return Endpoint{Open: func(context.Context, string) (io.ReadWriteCloser, error) {
 		switch {
 		case m.chance(5):
 			return nil, &Refusal{Status: 409, Code: "lease_lost"}

@@ -132,7 +132,7 @@ func TestServersThatFailAtOnce(t *testing.T) {
 	`, func(c *Config, s *script) {
 		c.Find = func(context.Context, error) (Endpoint, error) {
 			n++
-			return Endpoint{Open: func(context.Context) (io.ReadWriteCloser, error) { return nil, errors.New("broken") }}, nil
+			return Endpoint{Open: func(context.Context, string) (io.ReadWriteCloser, error) { return nil, errors.New("broken") }}, nil
 		}
 	})
 	if n < 8 || n > 20 {
@@ -152,7 +152,7 @@ func TestServersThatDieAtOnce(t *testing.T) {
 		find := c.Find
 		c.Find = func(ctx context.Context, why error) (Endpoint, error) {
 			_, err := find(ctx, why)
-			return Endpoint{Open: func(context.Context) (io.ReadWriteCloser, error) {
+			return Endpoint{Open: func(context.Context, string) (io.ReadWriteCloser, error) {
 				ours, theirs := net.Pipe()
 				theirs.Close()
 				return ours, nil
@@ -186,6 +186,21 @@ func TestWhyAServerIsLookedFor(t *testing.T) {
 	want := []error{nil, ErrHung, ErrLeft, io.EOF}
 	if !slices.Equal(s.finds, want) {
 		t.Errorf("why: %v, want %v", s.finds, want)
+	}
+}
+
+// A server in this process calls the bridge what the last one did.
+func TestItsNameAlone(t *testing.T) {
+	s := runScript(t, begin+`
+		1> !peer pabcd2
+		1 dies
+	`+again+`
+		2 dies
+		sleep 1s
+		3< {"jsonrpc":"2.0","id":$third,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+	`)
+	if want := []string{"", "pabcd2", "pabcd2"}; !slices.Equal(s.called, want) {
+		t.Errorf("it was to be called %q, want %q", s.called, want)
 	}
 }
 
@@ -397,8 +412,8 @@ func TestTheLastWordsOfAServerCount(t *testing.T) {
 			if n++; n > 1 {
 				return e, err
 			}
-			return Endpoint{Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
-				conn, err := s.open(ctx)
+			return Endpoint{Open: func(ctx context.Context, _ string) (io.ReadWriteCloser, error) {
+				conn, err := s.open(ctx, "")
 				return &brittle{conn.(net.Conn), 2}, err
 			}}, err
 		}
@@ -449,7 +464,7 @@ func TestServersThatAskToBeLeftAtOnce(t *testing.T) {
 	runScript(t, `sleep 1m`, func(c *Config, s *script) {
 		c.Find = func(context.Context, error) (Endpoint, error) {
 			searches++
-			return Endpoint{Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return Endpoint{Open: func(ctx context.Context, _ string) (io.ReadWriteCloser, error) {
 				ours, theirs := net.Pipe()
 				go func() { // ends with the link
 					io.WriteString(theirs, "!lost\n")

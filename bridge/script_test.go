@@ -55,6 +55,7 @@ type script struct {
 	slow    time.Duration
 	deaf    chan struct{}
 	finds   []error
+	called  []string // what it was to be called
 	ended   bool
 	endErr  error
 
@@ -112,9 +113,10 @@ func (s *script) find(ctx context.Context, why error) (Endpoint, error) {
 	return Endpoint{Open: s.open}, nil
 }
 
-func (s *script) open(context.Context) (io.ReadWriteCloser, error) {
+func (s *script) open(_ context.Context, name string) (io.ReadWriteCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.called = append(s.called, name)
 	if err := s.refuse; err != nil {
 		s.refuse = nil
 		return nil, err

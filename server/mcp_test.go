@@ -235,11 +235,11 @@ func stream(t *testing.T, s *Server, plain bool) (*line, <-chan error) {
 	}
 	served, ran := make(chan error, 1), make(chan error, 1)
 	go func() { ran <- s.Run(t.Context()) }()
-	bridge := ""
+	bridge, called := "", ""
 	if !plain {
-		bridge = "0f0e0d0c-0b0a-4908-8706-050403020100"
+		bridge, called = "0f0e0d0c-0b0a-4908-8706-050403020100", "p0f0e0d"
 	}
-	go func() { served <- s.ServeStream(t.Context(), theirs, bridge) }()
+	go func() { served <- s.ServeStream(t.Context(), theirs, bridge, called) }()
 	t.Cleanup(func() {
 		s.stop(true)
 		if err := <-ran; err != nil {
@@ -259,6 +259,7 @@ func TestServeStream(t *testing.T) {
 			l, served := stream(t, s, plain)
 			if !plain {
 				l.hear("!registry " + s.registry.current())
+				l.hear("!peer p0f0e0d")
 			}
 			l.shake()
 			l.say(`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/list"}`)
@@ -333,7 +334,7 @@ func TestServeStreamAfterTheEnd(t *testing.T) {
 	s.end("over")
 	ours, theirs := net.Pipe()
 	defer ours.Close()
-	if err := s.ServeStream(t.Context(), theirs, ""); err == nil || !strings.Contains(err.Error(), messageDraining) {
+	if err := s.ServeStream(t.Context(), theirs, "", ""); err == nil || !strings.Contains(err.Error(), messageDraining) {
 		t.Error(err)
 	}
 	s.core.Close()

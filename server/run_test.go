@@ -317,7 +317,7 @@ func TestEndMeetsArrival(t *testing.T) {
 		left := make(chan struct{})
 		served.Go(func() {
 			defer close(left)
-			refused = s.ServeStream(t.Context(), theirs, "")
+			refused = s.ServeStream(t.Context(), theirs, "", "")
 		})
 		ended := s.endIfQuiet()
 		if !ended {

@@ -226,15 +226,16 @@ func (s *Server) readKey() (*secret, error) {
 
 // ServeStream serves one client on rw, without HTTP and without a key, until
 // its input ends or ctx does, and closes rw. bridge is the UUID of the bridge at
-// the other end, or empty where the client itself is there. Run must be running,
-// and is waited for until it knows what there is to offer: it follows the layer
-// and ends what is served here when it ends.
-func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, bridge string) error {
+// the other end, or empty where the client itself is there, and called is what
+// the last server called it. Run must be running, and is waited for until it
+// knows what there is to offer: it follows the layer and ends what is served
+// here when it ends.
+func (s *Server) ServeStream(ctx context.Context, rw io.ReadWriteCloser, bridge, called string) error {
 	select {
 	case <-s.prepared:
 	case <-ctx.Done(): // which is said below
 	}
-	if err := s.core.ServeStream(ctx, rw, session.Peer{Bridge: bridge, Plain: bridge == "", Confirms: bridge != ""}); err != nil {
+	if err := s.core.ServeStream(ctx, rw, session.Peer{Bridge: bridge, Called: called, Plain: bridge == "", Confirms: bridge != ""}); err != nil {
 		return fmt.Errorf("serving a client: %w", err)
 	}
 	return nil

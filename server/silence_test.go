@@ -146,7 +146,7 @@ func TestSilence(t *testing.T) {
 				t.Helper()
 				if plain {
 					ours, theirs := net.Pipe()
-					wg.Go(func() { s.ServeStream(ctx, theirs, "") }) // ignore error: it is ended
+					wg.Go(func() { s.ServeStream(ctx, theirs, "", "") }) // ignore error: it is ended
 					return newLine(t, ours, ours)
 				}
 				conn, err := network.dial(ctx, "", "")

@@ -695,7 +695,7 @@ func TestFloodOfNesting(t *testing.T) {
 			l.shake()
 			own, far := net.Pipe()
 			var served sync.WaitGroup
-			served.Go(func() { p.server.ServeStream(t.Context(), far, "") }) // ignore error: it is cut
+			served.Go(func() { p.server.ServeStream(t.Context(), far, "", "") }) // ignore error: it is cut
 			s := newLine(t, own, own)
 			s.shake()
 			for _, l := range []*line{l, s} {

@@ -66,7 +66,7 @@ func (a *app) standalone(ctx context.Context) error {
 	go func() { done <- s.Run(runCtx) }() // waited for below
 	ended := make(chan error, 1)
 	go func() {
-		err := s.ServeStream(ctx, newStdio(ctx, a.in, a.out), "")
+		err := s.ServeStream(ctx, newStdio(ctx, a.in, a.out), "", "")
 		cancel()
 		ended <- errors.Join(err, <-done)
 	}()

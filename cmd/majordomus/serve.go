@@ -388,7 +388,7 @@ func (in *inner) elect(a *app, p place, log *slog.Logger) func(context.Context, 
 // alone serves one client, behind the bridge of that id, without lease or port,
 // and says why. end has the
 // server answer what is in flight and send its client elsewhere.
-func (in *inner) alone(a *app, p place, why, bridge string, log *slog.Logger) (open func(context.Context) (io.ReadWriteCloser, error), end func(), err error) {
+func (in *inner) alone(a *app, p place, why, bridge string, log *slog.Logger) (open func(context.Context, string) (io.ReadWriteCloser, error), end func(), err error) {
 	s, err := server.New(server.Config{
 		Checkout: p.Checkout, Policy: p.policy, Folder: p.folder, Idle: -1, Hosting: a.hosts(p.Checkout),
 		Version: programVersion(), Executable: a.started, Alone: why, Log: log,
@@ -403,9 +403,9 @@ func (in *inner) alone(a *app, p place, why, bridge string, log *slog.Logger) (o
 			log.Error("serving one client alone", "err", err)
 		}
 	})
-	return func(context.Context) (io.ReadWriteCloser, error) {
+	return func(_ context.Context, called string) (io.ReadWriteCloser, error) {
 		ours, theirs := net.Pipe()
-		in.wg.Go(func() { s.ServeStream(in.ctx, theirs, bridge) }) // ignore error: the bridge sees the end of its side
+		in.wg.Go(func() { s.ServeStream(in.ctx, theirs, bridge, called) }) // ignore error: the bridge sees the end of its side
 		return ours, nil
 	}, end, nil
 }

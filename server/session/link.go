@@ -36,6 +36,7 @@ const ConfirmHeader = "Majordomus-Confirm"
 // Peer says who is at the other end of a stream.
 type Peer struct {
 	Bridge string // the bridge's UUID; "" for a client without
+	Called string // by the last server, where that was not the usual name
 	// Plain says that the other end is a client, not a bridge: it gets no
 	// control lines, and what it has in flight when its input ends is still
 	// answered.
@@ -52,6 +53,7 @@ func (c *Core) ServeStream(ctx context.Context, rw io.ReadWriteCloser, p Peer) e
 	s := c.newSession(frontLink, p.Bridge)
 	s.control = !p.Plain
 	s.confirms = s.control && p.Confirms
+	s.called = p.Called
 	if p.Plain {
 		s.front = frontStdio
 	}
