@@ -22,10 +22,12 @@
 // being closed. So a server asks before it runs what may not run twice, by
 // "!ready", and does not run it before it was told to, by "!run", which the
 // bridge says only once it has noted that this request is never sent again. For
-// what may run twice "!accepted" before it runs is enough. Notifications that meet no server are dropped, except for
-// what is remembered. Requests wait in memory for their server and their
-// answer; the client is no longer read when more than a message of the largest
-// size is unsent.
+// what may run twice "!accepted" before it runs is enough. Notifications that
+// meet no server are dropped, except for what is remembered. Requests wait in
+// memory for their server and their answer; the client is no longer read when
+// more than a message of the largest size is unsent. A large message is held
+// once, as a whole: half of one cannot be taken back from a client. Either side
+// says before it how long it is, by "!large".
 //
 // Tuning: ProbeTimeout and BusyGrace decide together how long a silent server
 // keeps a call, JoinTimeout how long a call waits for servers that fail as soon

@@ -118,10 +118,13 @@ func (l *link) write(batch [][]byte) error {
 			buf = buf[:0]
 		}
 		if len(line) >= batchBytes {
+			if err := l.writeAll(frame.AppendHint(buf, len(line))); err != nil {
+				return err
+			}
 			if err := l.writeAll(line); err != nil {
 				return err
 			}
-			line = nil
+			buf, line = buf[:0], nil
 		}
 		buf = append(append(buf, line...), '\n')
 	}
@@ -171,6 +174,7 @@ func (b *bridge) start(l *link) {
 func (b *bridge) readLink(l *link) {
 	r := frame.NewReader(l, b.cfg.MaxMessage)
 	r.Reuse(&b.large)
+	r.Hints()
 	for {
 		line, err := r.Next()
 		b.mu.Lock()

@@ -521,11 +521,12 @@ func TestLargeLines(t *testing.T) {
 	g := h.welcome()
 	big := strings.Repeat("<é>", 4<<20)
 	call := `{"id":1,"method":"tools/call","params":{"name":"a","arguments":"` + big + `"}}`
-	for range 2 {
+	for _, hint := range []string{"", "!large 16777283\n", "!large 99999999999\n"} {
 		go d.say(call)
+		g.want(fmt.Sprintf("!large %d", len(call)))
 		g.want(call)
 		answer := `{"id":1,"result":"` + big + `"}`
-		go g.say("!accepted 1\n" + answer + "\n")
+		go g.say("!accepted 1\n" + hint + answer + "\n")
 		d.want(answer)
 	}
 }

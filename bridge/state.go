@@ -44,7 +44,7 @@ type bridge struct {
 	out    *output
 	wake   chan struct{} // watch has a new appointment
 	wg     sync.WaitGroup
-	large  sync.Pool    // buffers for large lines of servers'
+	large  frame.Spare  // for large lines of servers'
 	joined atomic.Int64 // links so far
 	called atomic.Value // string: the name that a server gave us for want of the usual one
 
@@ -277,6 +277,7 @@ func (b *bridge) tick() {
 		} else {
 			b.passed = 0
 			b.shrink()
+			b.large.Drop()
 			b.after = append(b.after, runtime.GC, debug.FreeOSMemory) // what pools hold goes with the second collection
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
+	"sync/atomic"
 )
 
 // DefaultLimit is the largest message of a Reader whose limit is not given.
@@ -18,6 +20,15 @@ const smallBuffer = 8 << 10
 // largeLine is from where on a Writer writes a line as it is, without its
 // newline and what is held.
 const largeLine = 64 << 10
+
+// hint begins a line that says how long the next one is. It begins no JSON.
+const hint = "!large "
+
+// AppendHint adds to b the line that says that the next one has n bytes, with
+// its newline.
+func AppendHint(b []byte, n int) []byte {
+	return append(strconv.AppendInt(append(b, hint...), int64(n), 10), '\n')
+}
 
 // A Reader cuts a stream into lines. It skips blank lines, and strips a byte
 // order mark at the beginning and the carriage returns at line ends. Only
@@ -39,7 +50,9 @@ type Reader struct {
 	cut    bool // within a line past the limit
 	full   bool // the last line ended with a newline
 	at     int  // where in buf the last line begins
-	pool   *sync.Pool
+	spare  *Spare
+	hints  bool // lines may be hints
+	expect int  // bytes that the next line is said to have; 0 where nothing is said
 }
 
 // NewReader returns a Reader of r. A limit of zero or less means DefaultLimit.
@@ -50,9 +63,39 @@ func NewReader(r io.Reader, limit int64) *Reader {
 	return &Reader{r: r, limit: limit}
 }
 
-// Reuse has large buffers taken from p and put back there, as *[]byte: one after
-// the other they would be garbage faster than it is collected.
-func (r *Reader) Reuse(p *sync.Pool) { r.pool = p }
+// A Spare is a place for the buffer of a large line, between one and the next:
+// one after the other they would be garbage faster than it is collected. Several
+// Readers may share it. What lies in it stays until somebody takes it out.
+type Spare struct{ buf atomic.Pointer[[]byte] }
+
+// Drop leaves what lies there to the collector.
+func (s *Spare) Drop() { s.buf.Store(nil) }
+
+func (s *Spare) put(buf []byte) {
+	if s != nil {
+		s.buf.Store(&buf)
+	}
+}
+
+// take returns what lies there if that is so large, and not larger than most.
+func (s *Spare) take(size int, most int64) []byte {
+	if s == nil {
+		return nil
+	}
+	if p := s.buf.Swap(nil); p != nil && len(*p) >= size && int64(len(*p)) <= most {
+		return *p
+	}
+	return nil
+}
+
+// Reuse has large buffers taken from s and put back there.
+func (r *Reader) Reuse(s *Spare) { r.spare = s }
+
+// Hints has the Reader take hints for itself: lines that say how long the next
+// one is (AppendHint). Room for that is made at once: a buffer that doubles
+// copies a large line about once more, and holds it up to three times meanwhile.
+// A hint may be wrong, and none has more room made than the limit is.
+func (r *Reader) Hints() { r.hints = true }
 
 // Next returns the next line without its end; it is valid until the next call.
 // At the end of the stream it returns the rest, if any, as a line, and then
@@ -81,10 +124,23 @@ func (r *Reader) Next() ([]byte, error) {
 			return nil, r.tooLong()
 		}
 		line = bytes.TrimRight(line, "\r")
+		if n, ok := r.hinted(line); ok {
+			r.expect = n
+			continue
+		}
 		if space(line, 0) < len(line) {
 			return line, nil
 		}
 	}
+}
+
+// hinted is how long line says that the next one is, if that is all it says.
+func (r *Reader) hinted(line []byte) (n int, ok bool) {
+	if !r.hints || !bytes.HasPrefix(line, []byte(hint)) {
+		return 0, false
+	}
+	n, err := strconv.Atoi(string(bytes.TrimRight(line[len(hint):], "\r")))
+	return max(0, int(min(int64(n), r.limit))), err == nil
 }
 
 // Keep makes line, the one that Next returned last, the caller's for good: the
@@ -96,10 +152,7 @@ func (r *Reader) Keep(line []byte) []byte {
 		behind++
 	}
 	line = r.buf[r.at:end:behind]
-	rest := r.buf[r.start:r.end]
-	r.buf = make([]byte, max(smallBuffer, len(rest)))
-	copy(r.buf, rest)
-	r.start, r.seen, r.end = 0, 0, len(rest)
+	r.move(make([]byte, max(smallBuffer, r.end-r.start)))
 	return line
 }
 
@@ -117,14 +170,15 @@ func (r *Reader) Own(line []byte) []byte {
 func (r *Reader) Complete() bool { return r.full }
 
 // Ready reports whether another line was read in full already, so that Next
-// will not wait. Blank lines are none.
+// will not wait. Blank lines are none, nor are hints.
 func (r *Reader) Ready() bool {
 	for at := r.seen; ; {
 		i := bytes.IndexByte(r.buf[at:r.end], '\n')
 		if i < 0 {
 			return false
 		}
-		if r.cut || space(r.buf[:at+i], at) < at+i {
+		line := r.buf[at : at+i]
+		if _, ok := r.hinted(line); r.cut || !ok && space(line, 0) < len(line) {
 			return true
 		}
 		at += i + 1
@@ -141,6 +195,11 @@ func (r *Reader) tooLong() error {
 // line returns what lies before the next newline, whatever it is.
 func (r *Reader) line() ([]byte, error) {
 	r.release()
+	if size := r.expect + 1; size > smallBuffer && size > len(r.buf) && r.err == nil {
+		r.grow(size + largeLine) // the one after it may be a little longer
+		r.buf = r.buf[:size]     // what is read with it has to be moved
+	}
+	r.expect = 0
 	for {
 		if i := bytes.IndexByte(r.buf[r.seen:r.end], '\n'); i >= 0 {
 			at := r.seen + i
@@ -183,42 +242,42 @@ func (r *Reader) line() ([]byte, error) {
 func (r *Reader) release() {
 	rest := r.end - r.start
 	if len(r.buf) > smallBuffer && rest <= smallBuffer/2 {
-		small := make([]byte, smallBuffer)
-		copy(small, r.buf[r.start:r.end])
-		if r.pool != nil {
-			large := r.buf
-			r.pool.Put(&large)
-		}
-		r.buf, r.start, r.seen, r.end = small, 0, 0, rest
+		large := r.buf[:cap(r.buf)]
+		r.move(make([]byte, smallBuffer))
+		r.spare.put(large)
 	} else if rest == 0 {
 		r.start, r.seen, r.end = 0, 0, 0
 	}
 }
 
+// grow puts what is unread to the front of a buffer of that size, or larger.
+func (r *Reader) grow(size int) {
+	var grown []byte
+	if size > largeLine {
+		grown = r.spare.take(size, r.limit+2*largeLine)
+	}
+	if grown == nil {
+		grown = make([]byte, size)
+	}
+	r.move(grown)
+}
+
+// move puts what is unread to the front of buf.
+func (r *Reader) move(buf []byte) {
+	copy(buf, r.buf[r.start:r.end])
+	r.buf, r.start, r.seen, r.end = buf, 0, r.seen-r.start, r.end-r.start
+}
+
 // fill reads once, into a buffer that doubles as the line grows.
 func (r *Reader) fill() {
-	if r.end == len(r.buf) {
-		if r.start > 0 && r.start >= len(r.buf)/2 {
-			copy(r.buf, r.buf[r.start:r.end])
-		} else {
-			// At least double, or a long line would be copied over and over;
-			// never much past the limit.
-			size := max(smallBuffer, int(min(2*int64(len(r.buf)), r.limit+smallBuffer)))
-			var grown []byte
-			if r.pool != nil && size > 64<<10 {
-				if large, ok := r.pool.Get().(*[]byte); ok && len(*large) >= size && int64(len(*large)) <= r.limit+smallBuffer {
-					grown = *large
-				}
-			}
-			if grown == nil {
-				grown = make([]byte, size)
-			}
-			copy(grown, r.buf[r.start:r.end])
-			r.buf = grown
-		}
-		r.seen -= r.start
-		r.end -= r.start
-		r.start = 0
+	switch {
+	case r.end < len(r.buf):
+	case r.start > 0 && r.start >= len(r.buf)/2:
+		r.move(r.buf)
+	default:
+		// At least double, or a long line would be copied over and over; never
+		// much past the limit.
+		r.grow(max(smallBuffer, int(min(2*int64(len(r.buf)), r.limit+smallBuffer))))
 	}
 	for range 100 {
 		n, err := r.r.Read(r.buf[r.end:])
@@ -350,7 +409,8 @@ func (f *finder) result() (id []byte, response bool) {
 // concurrent use: what several have to say while a Write goes on goes out with
 // the next.
 type Writer struct {
-	w io.Writer
+	w     io.Writer
+	hints bool
 
 	mu      sync.Mutex
 	turn    *sync.Cond
@@ -369,6 +429,10 @@ func NewWriter(w io.Writer) *Writer {
 	lw.turn = sync.NewCond(&lw.mu)
 	return lw
 }
+
+// Hints has the Writer write a hint before each line that it does not copy. It
+// is called before anything is written.
+func (w *Writer) Hints() { w.hints = true }
 
 // Write writes what is held, line and a newline, and returns when that is done:
 // in one Write of the stream, but for lines over 64 KiB, which are not copied.
@@ -398,7 +462,13 @@ func (w *Writer) largeLocked(line []byte) error {
 	}
 	w.writing = true
 	w.mu.Unlock()
-	err := writeAll(w.w, line)
+	var err error
+	if w.hints {
+		err = writeAll(w.w, AppendHint(nil, len(line)))
+	}
+	if err == nil {
+		err = writeAll(w.w, line)
+	}
 	if err == nil {
 		err = writeAll(w.w, []byte{'\n'})
 	}

@@ -235,6 +235,10 @@ type link struct {
 func (c *Core) serveLink(ctx context.Context, s *Session, rw io.ReadWriteCloser) error {
 	l := &link{core: c, s: s, rw: rw, r: frame.NewReader(rw, c.cfg.MaxMessage), w: frame.NewWriter(rw), ended: make(chan error, 1)}
 	l.room = sync.NewCond(&l.mu)
+	if s.control {
+		l.r.Hints()
+		l.w.Hints()
+	}
 	defer s.close()
 	// Whatever ends the session ends the reading.
 	defer context.AfterFunc(s.ctx, l.close)()

@@ -173,6 +173,27 @@ func TestLargeRequestsAreNotAnsweredWhereTheyAreRead(t *testing.T) {
 	l.answer(`1`)
 }
 
+// A bridge is told how long a large line is before that comes, and says so
+// itself; its client is not.
+func TestLargeLinesAreAnnounced(t *testing.T) {
+	h := settle(t, nil)
+	ask := toolCall(stateless, `1`, "echo", `"s":"`+strings.Repeat("x", 100<<10)+`"`, "")
+	for _, say := range []string{"", "!large 7\n", fmt.Sprintf("!large %d\n", len(ask))} {
+		l := h.link(t)
+		l.say(say + ask)
+		l.exactly("!accepted 1")
+		hint := l.next()
+		if answer := l.answer(`1`); hint != fmt.Sprintf("!large %d", len(answer)) || len(answer) < 100<<10 {
+			t.Errorf("before an answer of %d bytes came %.100s", len(answer), hint)
+		}
+	}
+	l := h.pipe(t, session.Peer{Plain: true})
+	l.exchange(`1`, ask)
+	if len(l.heard) > 0 {
+		t.Errorf("a client was sent %.100q", l.heard)
+	}
+}
+
 // A request that is too long to be held is one to the bridge, which counts it.
 func TestARequestThatIsRefusedCounts(t *testing.T) {
 	h := settle(t, func(c *session.Config) { c.MaxMessage = 1000 })
