@@ -297,7 +297,6 @@ func (u *upstream) end(ctx context.Context) {
 // learned takes a whole catalogue.
 func (u *upstream) learned(all catalogue) {
 	u.mu.Lock()
-	before := u.catalogue
 	u.catalogue = all
 	u.mu.Unlock()
 	u.hub.reroute()
@@ -306,11 +305,6 @@ func (u *upstream) learned(all catalogue) {
 		close(u.known) // now whoever waits for it finds it in the routes
 	}
 	u.mu.Unlock()
-	for i, k := range kinds {
-		if !all.equal(before, i) {
-			u.hub.cfg.Changed(k.capability)
-		}
-	}
 	u.keep()
 }
 
@@ -343,7 +337,6 @@ func (u *upstream) learnedKind(kind int, list []entry) {
 		return
 	}
 	u.hub.reroute()
-	u.hub.cfg.Changed(kinds[kind].capability)
 	u.keep()
 }
 

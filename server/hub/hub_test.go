@@ -345,6 +345,47 @@ func TestFileChanges(t *testing.T) {
 	eventually(t, "nothing runs", func() bool { return len(h.hub.States()) == 0 })
 }
 
+// What a look at the file brings or takes away, clients are told of at once:
+// also what was kept of the last time, of which a server that starts says
+// nothing new.
+func TestLooksAreTold(t *testing.T) {
+	h := settle(t, "good")
+	h.client().ask("tools/list", "{}")
+	eventually(t, "the catalogue is kept", func() bool {
+		kept, _ := filepath.Glob(filepath.Join(h.dir, "catalogue", "good__-*.json"))
+		return len(kept) == 1
+	})
+	h.close()
+	again := &house{t: t, dir: h.dir, err: &fs.PathError{Op: "open", Path: "mcp.json", Err: syscall.EMFILE}}
+	again.host("good")
+	again.open()
+	c := again.client()
+	look := func(want int) {
+		t.Helper()
+		again.mu.Lock()
+		again.err, again.changes = nil, nil
+		again.mu.Unlock()
+		again.hub.Look()
+		again.mu.Lock()
+		changes := strings.Join(again.changes, " ")
+		again.mu.Unlock()
+		if changes != "tools prompts resources" {
+			t.Errorf("told of %q", changes)
+		}
+		if n, _, _ := again.hub.Counts(); n != want {
+			t.Errorf("%d tools are listed, not %d", n, want)
+		}
+		c.notes = nil
+		eventually(t, "the client is told", func() bool {
+			c.ask("ping", "{}")
+			return strings.Contains(strings.Join(c.notes, "\n"), "notifications/tools/list_changed")
+		})
+	}
+	look(2)
+	again.host()
+	look(0)
+}
+
 // A client has other calls in flight when it is asked: the question outlives
 // them, and in the era without sessions it answers the call that it is of.
 func TestQuestionsBesideOtherCalls(t *testing.T) {

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -123,10 +124,24 @@ func mayOffer(m frame.Message) func(*upstream) bool {
 	}
 }
 
-// reroute makes the routes anew.
+// reroute makes the routes anew, and tells of the lists that are others now,
+// whatever it is that made them so.
 func (h *Hub) reroute() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	before, now := h.routes, h.newRoutesLocked()
+	h.routes = now
+	h.mu.Unlock()
+	told := ""
+	for i, k := range kinds {
+		// Resources and their templates are told of in one.
+		if k.capability != told && !slices.EqualFunc(before.lists[i], now.lists[i], bytes.Equal) {
+			told = k.capability
+			h.cfg.Changed(told)
+		}
+	}
+}
+
+func (h *Hub) newRoutesLocked() *routes {
 	r := newRoutes()
 	for _, name := range slices.Sorted(maps.Keys(h.ups)) {
 		u := h.ups[name]
@@ -159,7 +174,7 @@ func (h *Hub) reroute() {
 			}
 		}
 	}
-	h.routes = r
+	return r
 }
 
 // shows reports whether an entry is there for clients.
