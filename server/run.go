@@ -22,6 +22,10 @@ const (
 	// attached. See housekeep.
 	layerPoll = 2 * time.Second
 
+	// soonAgain is how long after a look that failed the next one is due, and
+	// twice as long after each that fails as well, up to layerPoll.
+	soonAgain = 50 * time.Millisecond
+
 	// answerLimit is how long its own port may at least take to answer: a
 	// policy that is in a hurry makes no machine faster.
 	answerLimit = 5 * time.Second
@@ -340,7 +344,21 @@ func (s *Server) farewell() {
 // take another module. A walk of the largest layer there can be takes some ten
 // milliseconds, and happens only while somebody is there to be told.
 func (s *Server) housekeep(ctx context.Context) {
-	tick := time.NewTicker(layerPoll)
+	select {
+	case <-s.prepared: // which is the first look
+	case <-ctx.Done():
+		return
+	}
+	var pause time.Duration // since a look that failed
+	due := func() time.Duration {
+		if !s.unseen() {
+			pause = 0
+			return layerPoll
+		}
+		pause = min(max(2*pause, soonAgain), layerPoll)
+		return pause
+	}
+	tick := time.NewTimer(due())
 	defer tick.Stop()
 	again := 0
 	for {
@@ -350,7 +368,7 @@ func (s *Server) housekeep(ctx context.Context) {
 		case <-tick.C:
 		}
 		peers, _ := s.core.Stats()
-		if peers > 0 {
+		if peers > 0 || s.registry.failing() != "" {
 			s.follow()
 		}
 		if s.hub != nil {
@@ -358,6 +376,7 @@ func (s *Server) housekeep(ctx context.Context) {
 			// but not the trust in its file.
 			s.hub.Look()
 		}
+		tick.Reset(due())
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
 			again = 3
@@ -377,6 +396,20 @@ func (s *Server) housekeep(ctx context.Context) {
 			debug.FreeOSMemory()
 		}
 	}
+}
+
+// unseen reports whether the last look at the layer, or at what is to be hosted,
+// failed: what is listed may lack what is there. What nobody trusts was seen.
+func (s *Server) unseen() bool {
+	if s.registry.failing() != "" {
+		return true
+	}
+	if s.hub == nil {
+		return false
+	}
+	_, _, trouble := s.hub.Trouble()
+	var untrusted *Untrusted
+	return trouble != nil && !errors.As(trouble, &untrusted)
 }
 
 // follow looks at the layer and tells whoever listens of what is new there.
