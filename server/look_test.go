@@ -62,7 +62,7 @@ func TestFirstLookFails(t *testing.T) {
 			ours, theirs := net.Pipe()
 			var l *line
 			if attached {
-				wg.Go(func() { s.ServeStream(ctx, theirs, "") }) // ignore error: it is ended
+				wg.Go(func() { s.ServeStream(ctx, theirs, "", "") }) // ignore error: it is ended
 				l = newLine(t, ours, ours)
 				l.shake()
 			}
