@@ -371,6 +371,35 @@ func Result(id, result []byte) []byte {
 	return append(out, '}')
 }
 
+// A Line is one line in pieces, so that what is only passed on need not be copied
+// to stand in another line.
+type Line [][]byte
+
+// Answer is Result as a Line, which shares the bytes of a large result.
+func Answer(id, result []byte) Line {
+	if len(result) < largeLine {
+		return Line{Result(id, result)}
+	}
+	head := Result(id, nil)
+	return Line{head[:len(head)-1], result, []byte{'}'}}
+}
+
+// Size is how many bytes l has.
+func (l Line) Size() (n int) {
+	for _, piece := range l {
+		n += len(piece)
+	}
+	return n
+}
+
+// Bytes is l in one piece.
+func (l Line) Bytes() []byte {
+	if len(l) == 1 {
+		return l[0]
+	}
+	return bytes.Join(l, nil)
+}
+
 // Failure is the line that answers the request id with an error. An id of nil
 // is written as null; data is raw, and left out where nil.
 func Failure(id []byte, code int, message string, data []byte) []byte {

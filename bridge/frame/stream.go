@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -434,23 +435,26 @@ func NewWriter(w io.Writer) *Writer {
 // is called before anything is written.
 func (w *Writer) Hints() { w.hints = true }
 
-// Write writes what is held, line and a newline, and returns when that is done:
-// in one Write of the stream, but for lines over 64 KiB, which are not copied.
-// A newline within the line, which in JSON can only be white space, is written
-// as a space. After the first error every call fails with it, because what
-// follows half a line would be read as part of it.
-func (w *Writer) Write(line []byte) error {
+// Write writes what is held, a line in one or more pieces and a newline, and
+// returns when that is done: in one Write of the stream, but for lines over
+// 64 KiB, which are not copied. A newline within the line, which in JSON can only
+// be white space, is written as a space. After the first error every call fails
+// with it, because what follows half a line would be read as part of it.
+func (w *Writer) Write(line ...[]byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(line) > largeLine && bytes.IndexByte(line, '\n') < 0 {
-		return w.largeLocked(line)
+	if size := Line(line).Size(); size > largeLine && !slices.ContainsFunc(line, broken) {
+		return w.largeLocked(size, line)
 	}
-	w.addLocked(line)
+	w.addLocked(line...)
 	return w.flushLocked()
 }
 
+// broken reports whether there is a newline in a piece.
+func broken(piece []byte) bool { return bytes.IndexByte(piece, '\n') >= 0 }
+
 // largeLocked writes a line that is not worth a copy.
-func (w *Writer) largeLocked(line []byte) error {
+func (w *Writer) largeLocked(size int, line Line) error {
 	for {
 		if err := w.flushLocked(); err != nil { // what is held goes before it
 			return err
@@ -464,13 +468,12 @@ func (w *Writer) largeLocked(line []byte) error {
 	w.mu.Unlock()
 	var err error
 	if w.hints {
-		err = writeAll(w.w, AppendHint(nil, len(line)))
+		err = writeAll(w.w, AppendHint(nil, size))
 	}
-	if err == nil {
-		err = writeAll(w.w, line)
-	}
-	if err == nil {
-		err = writeAll(w.w, []byte{'\n'})
+	for _, piece := range append(slices.Clip(line), []byte{'\n'}) {
+		if err == nil {
+			err = writeAll(w.w, piece)
+		}
 	}
 	w.mu.Lock()
 	w.err, w.writing = err, false
@@ -509,12 +512,15 @@ func (w *Writer) Flush() error {
 	return w.flushLocked()
 }
 
-func (w *Writer) addLocked(line []byte) {
+func (w *Writer) addLocked(line ...[]byte) {
 	for w.writing && len(w.buf) > smallBuffer {
 		w.turn.Wait()
 	}
 	at := len(w.buf)
-	w.buf = append(append(w.buf, line...), '\n')
+	for _, piece := range line {
+		w.buf = append(w.buf, piece...)
+	}
+	w.buf = append(w.buf, '\n')
 	for rest := w.buf[at : len(w.buf)-1]; ; {
 		n := bytes.IndexByte(rest, '\n')
 		if n < 0 {

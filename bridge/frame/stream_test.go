@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -257,6 +258,38 @@ func TestWriterWritesWholeLines(t *testing.T) {
 
 // What is said during a Write goes out with the next, and each Write returns
 // when its own line is out.
+// A line in pieces is one line, and a large piece is handed on as it is.
+func TestWriterOfPieces(t *testing.T) {
+	for _, size := range []int{0, 2, largeLine - 1, largeLine, 3 * largeLine} {
+		result := []byte(`"` + strings.Repeat("x", max(0, size-2)) + `"`)
+		line := Answer([]byte(`"a"`), result)
+		want := `{"jsonrpc":"2.0","id":"a","result":` + string(result) + "}"
+		if got := string(line.Bytes()); got != want || line.Size() != len(want) {
+			t.Errorf("a result of %d bytes: %.60q, %d bytes", size, got, line.Size())
+		}
+		rec := &recorder{}
+		w := NewWriter(rec)
+		_ = w.Hold([]byte("held")) // ignore error: the recorder has none
+		_ = w.Write(line...)       // as above
+		if got := strings.Join(rec.writes, ""); got != "held\n"+want+"\n" {
+			t.Errorf("a result of %d bytes is written as %.60q", size, got)
+		}
+		if size >= largeLine && !slices.Contains(rec.writes, string(result)) {
+			t.Errorf("a result of %d bytes was copied", size)
+		}
+		line = append(line, []byte("\n[\n"), []byte("]"))
+		rec.writes = nil
+		_ = w.Write(line...) // as above
+		if got := strings.Join(rec.writes, ""); got != want+" [ ]\n" {
+			t.Errorf("with newlines a result of %d bytes is written as %.60q", size, got)
+		}
+	}
+	var none Line
+	if none.Size() != 0 || len(none.Bytes()) != 0 {
+		t.Error("nothing is something")
+	}
+}
+
 func TestWriterGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := make(gate)

@@ -106,11 +106,11 @@ func (a *app) give(n int) error {
 // given is the result of every call.
 type given []byte
 
-func (g given) Route(r session.Request) ([]byte, bool) {
+func (g given) Route(r session.Request) (frame.Line, bool) {
 	if r.Message().Name() != string(mcp.MethodToolsCall) {
 		return nil, false
 	}
-	return frame.Result(r.Message().ID, g), true
+	return frame.Answer(r.Message().ID, g), true
 }
 
 func (given) List(session.Request, string) [][]byte { return nil }

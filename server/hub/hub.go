@@ -476,7 +476,7 @@ func (u *upstream) failed() <-chan struct{} {
 }
 
 // Route is session.Router's.
-func (h *Hub) Route(r session.Request) ([]byte, bool) {
+func (h *Hub) Route(r session.Request) (frame.Line, bool) {
 	if answer, handled := h.watching(r); handled {
 		return answer, true
 	}
@@ -504,10 +504,10 @@ func (h *Hub) locate(r session.Request) (*upstream, []byte) {
 }
 
 // forward has the request answered by a hosted server.
-func (h *Hub) forward(r session.Request, u *upstream, params []byte) []byte {
+func (h *Hub) forward(r session.Request, u *upstream, params []byte) frame.Line {
 	r.Yield()
 	m := r.Message()
-	var result []byte
+	var result frame.Line
 	got, resumed, err := h.resume(r)
 	if resumed {
 		result = h.answer(r, got)
@@ -519,9 +519,9 @@ func (h *Hub) forward(r session.Request, u *upstream, params []byte) []byte {
 	case err == nil:
 		return result
 	case errors.As(err, &failed):
-		return frame.Failure(m.ID, frame.CodeInternal, err.Error(), fmt.Appendf(nil, `{"code":%q}`, failed.Code))
+		return frame.Line{frame.Failure(m.ID, frame.CodeInternal, err.Error(), fmt.Appendf(nil, `{"code":%q}`, failed.Code))}
 	}
-	return frame.Failure(m.ID, frame.CodeInternal, err.Error(), nil)
+	return frame.Line{frame.Failure(m.ID, frame.CodeInternal, err.Error(), nil)}
 }
 
 // mostOfOne is how many calls of one client may be in flight in all hosted
@@ -542,7 +542,7 @@ func (h *Hub) count(client string, by int) bool {
 	return true
 }
 
-func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) (answer []byte, err error) {
+func (h *Hub) ask(r session.Request, u *upstream, method string, params []byte) (answer frame.Line, err error) {
 	in := u.instance(r.Session())
 	if !h.count(r.Session(), 1) {
 		return nil, in.fail("too_many_calls", "is not called: this client has %d calls in flight in hosted servers, which is as many as it gets", mostOfOne)
@@ -616,7 +616,7 @@ func (in *instance) cut(ctx context.Context, err error, known string) error {
 
 // askStateless is ask for a client that cannot be asked back: its call may
 // outlast its request.
-func (h *Hub) askStateless(r session.Request, one *use, method string, params []byte) ([]byte, error) {
+func (h *Hub) askStateless(r session.Request, one *use, method string, params []byte) (frame.Line, error) {
 	x, in := one.run, one.run.in
 	ctx, cancel := context.WithCancelCause(one.mark(in.ctx))
 	x.cancel = cancel
@@ -638,7 +638,7 @@ func (h *Hub) askStateless(r session.Request, one *use, method string, params []
 }
 
 // answer is what r is answered with.
-func (h *Hub) answer(r session.Request, m frame.Message) []byte {
+func (h *Hub) answer(r session.Request, m frame.Message) frame.Line {
 	if m.Error == nil && r.Stateless() && frame.Get(m.Result, "resultType") == nil {
 		m.Result = frame.Set(m.Result, "resultType", []byte(`"complete"`))
 		if r.Message().Name() == "resources/read" {
@@ -654,11 +654,11 @@ func (h *Hub) answer(r session.Request, m frame.Message) []byte {
 }
 
 // passedOn is the answer m, a result or an error, under another id.
-func passedOn(id []byte, m frame.Message) []byte {
+func passedOn(id []byte, m frame.Message) frame.Line {
 	if m.Error == nil {
-		return frame.Result(id, m.Result)
+		return frame.Answer(id, m.Result)
 	}
-	return append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}')
+	return frame.Line{append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"error":`...), m.Error...), '}')}
 }
 
 // plain is params without what the era without sessions says in each request: a

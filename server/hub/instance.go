@@ -562,7 +562,7 @@ func (in *instance) asked(ctx context.Context, m frame.Message) []byte {
 	if err != nil {
 		return no(frame.CodeInternal, err.Error())
 	}
-	return passedOn(m.ID, answer)
+	return passedOn(m.ID, answer).Bytes()
 }
 
 // whileAsked is how long a question to r's client stands: as long as the call

@@ -106,7 +106,7 @@ func (w *watches) level(in *instance) string {
 
 // watching does its part of requests about watching. handled is false for those
 // that others have a part in too.
-func (h *Hub) watching(r session.Request) (answer []byte, handled bool) {
+func (h *Hub) watching(r session.Request) (answer frame.Line, handled bool) {
 	m := r.Message()
 	switch m.Name() {
 	case "logging/setLevel":
@@ -128,7 +128,7 @@ func (h *Hub) watching(r session.Request) (answer []byte, handled bool) {
 		h.watches.add(uri, who)
 		r.Watch(uri, true)
 		answer = h.forward(r, u, params)
-		if frame.Get(answer, "error") != nil {
+		if len(answer) == 1 && frame.Get(answer[0], "error") != nil {
 			h.watches.remove(uri, who, u.own())
 			r.Watch(uri, false)
 		}

@@ -67,11 +67,11 @@ var (
 
 // run returns the answer to the request, when all that belongs before it is
 // written.
-func (c *call) run() (reply []byte) {
+func (c *call) run() (reply frame.Line) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.core.cfg.Log.Error("a request's handler panicked", "method", c.asked.Name(), "panic", r, "stack", string(debug.Stack()))
-			reply = frame.Failure(c.asked.ID, frame.CodeInternal, "the handler of this request failed", nil)
+			reply = frame.Line{frame.Failure(c.asked.ID, frame.CodeInternal, "the handler of this request failed", nil)}
 		}
 		c.flush()
 		if c.listen {
@@ -90,7 +90,7 @@ func (c *call) run() (reply []byte) {
 		c.uris = map[string]bool{}
 	}
 	m := c.core.cfg.MCP
-	return c.answer(m.HandleMessage(m.WithContext(c.ctx, c), c.rebuilt()))
+	return frame.Line{c.answer(m.HandleMessage(m.WithContext(c.ctx, c), c.rebuilt()))}
 }
 
 // rebuilt is the request as mcp-go gets it: under a number of ours, because it

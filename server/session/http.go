@@ -358,9 +358,9 @@ func (c *Core) exchange(w http.ResponseWriter, r *http.Request, ctx context.Cont
 	}
 	defer c.wg.Done()
 	answered := false
-	s.begin(ctx, m, st.emit).answerTo(func(b []byte) error {
+	s.begin(ctx, m, st.emit).answerTo(func(line frame.Line) error {
 		answered = true
-		status := http.StatusOK
+		status, b := http.StatusOK, line.Bytes()
 		if stateless {
 			status = statelessStatus(frame.Get(b, "error", "code"))
 		}

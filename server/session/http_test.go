@@ -453,6 +453,7 @@ type router struct {
 	got      chan string
 	seen     chan string
 	harmless bool
+	large    int // bytes of an answer; 0: a small one
 }
 
 func (r *router) Ready(id string)           { r.note("ready", id) }
@@ -467,13 +468,20 @@ func (r *router) note(what, id string) {
 	}
 }
 
-func (r *router) Route(q session.Request) ([]byte, bool) {
+func (r *router) Route(q session.Request) (frame.Line, bool) {
 	m := q.Message()
 	if name, _ := frame.Text(frame.Get(m.Params, "name")); name != "hosted" {
 		return nil, false
 	}
 	r.got <- string(m.Raw)
-	return frame.Result(m.ID, []byte(`{"x": 1e2}`)), true
+	return frame.Answer(m.ID, r.result()), true
+}
+
+func (r *router) result() []byte {
+	if r.large > 0 {
+		return []byte(`{"x": "` + strings.Repeat("x", r.large) + `"}`)
+	}
+	return []byte(`{"x": 1e2}`)
 }
 
 func (r *router) List(_ session.Request, kind string) [][]byte {

@@ -300,13 +300,16 @@ func (l *link) sent(err error) error {
 	return err
 }
 
-func (l *link) write(b []byte) error {
+func (l *link) write(b []byte) error { return l.answer(frame.Line{b}) }
+
+func (l *link) answer(line frame.Line) error {
+	size := line.Size()
 	l.mu.Lock()
-	l.unread += len(b)
+	l.unread += size
 	l.mu.Unlock()
-	err := l.w.Write(b)
+	err := l.w.Write(line...)
 	l.mu.Lock()
-	l.unread -= len(b)
+	l.unread -= size
 	l.mu.Unlock()
 	l.room.Signal()
 	return l.sent(err)
@@ -433,7 +436,7 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 	}
 	c := s.begin(s.ctx, m, l.write)
 	if !atOnce {
-		l.calls.Go(func() { c.answerTo(l.write) })
+		l.calls.Go(func() { c.answerTo(l.answer) })
 		return false, nil
 	}
 	c.yield = func() {
@@ -447,11 +450,11 @@ func (l *link) take(line []byte) (replaced bool, err error) {
 			l.read()
 		})
 	}
-	c.answerTo(func(b []byte) error {
-		if replaced {
-			return l.write(b)
+	c.answerTo(func(line frame.Line) error {
+		if replaced || len(line) > 1 {
+			return l.answer(line)
 		}
-		return l.hold(b)
+		return l.hold(line[0])
 	})
 	return replaced, nil
 }
@@ -477,7 +480,7 @@ func (l *link) askToRun(m frame.Message) error {
 		l.mu.Unlock()
 		return c.ctx.Err() == nil
 	}
-	l.calls.Go(func() { c.answerTo(l.write) })
+	l.calls.Go(func() { c.answerTo(l.answer) })
 	return l.write([]byte("!ready " + strconv.Itoa(number)))
 }
 

@@ -194,6 +194,23 @@ func TestLargeLinesAreAnnounced(t *testing.T) {
 	}
 }
 
+// A large answer of a hosted server is passed on as it is, everywhere.
+func TestLargeHostedAnswers(t *testing.T) {
+	hosted := &router{got: make(chan string, 4), harmless: true, large: 100 << 10}
+	h := settle(t, func(c *session.Config) { c.Hosted = hosted })
+	ask := toolCall(stateless, `1.50`, "hosted", "", "")
+	want := `{"jsonrpc":"2.0","id":1.50,"result":` + string(hosted.result()) + `}`
+	for name, got := range map[string]string{
+		"over a link":   h.link(t).exchange(`1.50`, ask),
+		"over a stream": h.pipe(t, session.Peer{Plain: true}).exchange(`1.50`, ask),
+		"over HTTP":     body(t, h.web(t, stateless).post(ask)),
+	} {
+		if got != want {
+			t.Errorf("%s comes %.80s (%d bytes)", name, got, len(got))
+		}
+	}
+}
+
 // A request that is too long to be held is one to the bridge, which counts it.
 func TestARequestThatIsRefusedCounts(t *testing.T) {
 	h := settle(t, func(c *session.Config) { c.MaxMessage = 1000 })

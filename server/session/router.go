@@ -17,7 +17,7 @@ type Router interface {
 	// server's. It is called for every request, on the goroutine that read it
 	// where that is answered at once (Config.AtOnce): it calls r.Yield before
 	// it waits for anything. A nil answer is none: the client took it back.
-	Route(r Request) (answer []byte, handled bool)
+	Route(r Request) (answer frame.Line, handled bool)
 
 	// List returns the raw entries to add to a list that r asked for: tools,
 	// prompts, resources or resourceTemplates. The same rule holds.

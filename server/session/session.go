@@ -368,11 +368,11 @@ func (s *Session) begin(ctx context.Context, m frame.Message, emit func([]byte) 
 // The id is free again before the answer is written, since the client may use
 // it as soon as it has read that; but the request counts until it is written,
 // or whoever waits for the last one to close would cut its answer off.
-func (c *call) answerTo(write func([]byte) error) {
+func (c *call) answerTo(write func(frame.Line) error) {
 	s := c.Session
 	if c.double {
 		c.cancel()
-		write(frame.Failure(c.asked.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)) // ignore error: a broken stream ends its session
+		write(frame.Line{frame.Failure(c.asked.ID, frame.CodeInvalidRequest, "this id is already in flight", nil)}) // ignore error: a broken stream ends its session
 		return
 	}
 	defer func() {
@@ -386,13 +386,13 @@ func (c *call) answerTo(write func([]byte) error) {
 			s.core.count(-1)
 		}
 	}()
-	var reply []byte
+	var reply frame.Line
 	if c.may == nil || c.may() {
 		done := c.record()
 		reply = c.run()
 		done(reply)
 	}
-	if len(c.asked.Raw) > largeMessage || len(reply) > largeMessage {
+	if len(c.asked.Raw) > largeMessage || reply.Size() > largeMessage {
 		s.core.large.Store(true)
 	}
 	s.mu.Lock()
@@ -402,9 +402,9 @@ func (c *call) answerTo(write func([]byte) error) {
 		// Taken back; or cut by the end of its link, which is no answer: the
 		// bridge knows better what to do about that.
 		reply = nil
-	case s.closed && c.ctx.Err() != nil && frame.Get(reply, "error") != nil:
+	case s.closed && c.ctx.Err() != nil && len(reply) == 1 && frame.Get(reply[0], "error") != nil:
 		// Who has no bridge is told the same as it would tell.
-		reply = frame.Failure(c.asked.ID, frame.CodeInternal, "the server ended while it ran this request, which may or may not have taken effect", []byte(`{"code":"outcome_unknown"}`))
+		reply = frame.Line{frame.Failure(c.asked.ID, frame.CodeInternal, "the server ended while it ran this request, which may or may not have taken effect", []byte(`{"code":"outcome_unknown"}`))}
 	}
 	s.mu.Unlock()
 	c.cancel()
@@ -415,13 +415,13 @@ func (c *call) answerTo(write func([]byte) error) {
 
 // record tells whoever records calls that this one begins. What it returns is to
 // be called with the answer.
-func (c *call) record() func(reply []byte) {
+func (c *call) record() func(reply frame.Line) {
 	rec := c.core.cfg.Calls
 	if rec == nil || c.asked.Name() != "tools/call" {
-		return func([]byte) {}
+		return func(frame.Line) {}
 	}
 	number, began := rec.Began(Request{c}), time.Now()
-	return func(reply []byte) {
+	return func(reply frame.Line) {
 		took := time.Since(began)
 		c.mu.Lock()
 		cancelled, cut := c.cancelled, c.closed
@@ -447,18 +447,19 @@ const lookedThrough = 64 << 10
 // failed reports whether an answer is an error. A large one is none. Reading an
 // answer costs more than all else that recording its call does, so what has the
 // word nowhere is not read.
-func failed(reply []byte) bool {
-	return len(reply) <= lookedThrough && bytes.Contains(reply, []byte(`"error"`)) && frame.Get(reply, "error") != nil
+func failed(reply frame.Line) bool {
+	return len(reply) == 1 && len(reply[0]) <= lookedThrough && bytes.Contains(reply[0], []byte(`"error"`)) && frame.Get(reply[0], "error") != nil
 }
 
 // wrong reports whether a result says of itself that it is an error. In a large
 // one these bytes cannot be text, where the quotes would be escaped; that deeper
 // down somebody else says so is put up with.
-func wrong(reply []byte) bool {
-	if len(reply) > lookedThrough {
-		return bytes.Contains(reply, []byte(`"isError":true`))
+func wrong(reply frame.Line) bool {
+	if reply.Size() > lookedThrough {
+		return slices.ContainsFunc(reply, func(piece []byte) bool { return bytes.Contains(piece, []byte(`"isError":true`)) })
 	}
-	return bytes.Contains(reply, []byte(`"isError"`)) && string(frame.Get(reply, "result", "isError")) == "true"
+	whole := reply.Bytes()
+	return bytes.Contains(whole, []byte(`"isError"`)) && string(frame.Get(whole, "result", "isError")) == "true"
 }
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
