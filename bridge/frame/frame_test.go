@@ -357,19 +357,32 @@ func BenchmarkParseSmall(b *testing.B) {
 }
 
 func BenchmarkParseLarge(b *testing.B) {
-	line := []byte(`{"jsonrpc":"2.0","id":12,"result":{"text":"` + strings.Repeat("hello world ", 1<<20) + `"}}`)
-	b.SetBytes(int64(len(line)))
-	for b.Loop() {
-		if _, err := Parse(line); err != nil {
-			b.Fatal(err)
-		}
+	for name, text := range map[string]string{
+		"plain": strings.Repeat("hello world ", 1<<20),
+		"code":  strings.Repeat(`\tif err := f.Close(); err != nil { return fmt.Errorf(\"closing: %w\", err) }\n`, 160_000),
+		"short": strings.Repeat(`","number":1.5e3,"flag":true,"name":"`, 340_000),
+	} {
+		b.Run(name, func(b *testing.B) {
+			line := []byte(`{"jsonrpc":"2.0","id":12,"result":{"text":"` + text + `"}}`)
+			b.SetBytes(int64(len(line)))
+			for b.Loop() {
+				if _, err := Parse(line); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
 // A string that ends nowhere, of every length around the steps in which
 // strings are skipped, and with an escape at every place.
 func TestStringsOfEveryLength(t *testing.T) {
+	// Words of eight, and blocks once as much as a quarter of one was plain.
+	lengths := []int{3*block + 7}
 	for n := range 100 {
+		lengths = append(lengths, n)
+	}
+	for _, n := range lengths {
 		text := `{"a":"` + strings.Repeat("x", n)
 		if _, err := Parse([]byte(text)); err == nil {
 			t.Errorf("%d bytes of an open string are a message", n)
@@ -380,6 +393,12 @@ func TestStringsOfEveryLength(t *testing.T) {
 			}
 		}
 		for at := range n + 1 {
+			for _, stop := range []string{"\x00", "\x1f", `\x`} {
+				whole := `{"id":"` + strings.Repeat("x", at) + stop + strings.Repeat("y", n-at) + `","method":"m"}`
+				if _, err := Parse([]byte(whole)); err == nil {
+					t.Fatalf("%q is a message", whole)
+				}
+			}
 			for _, escape := range []string{`\"`, `\\`, `\u00e9`, "\xff", "é"} {
 				whole := `{"id":"` + strings.Repeat("x", at) + escape + strings.Repeat("y", n-at) + `","method":"m"}`
 				m, err := Parse([]byte(whole))

@@ -1,8 +1,10 @@
 package frame
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"math/bits"
 )
 
 // maxDepth is encoding/json's own limit. Sharing it means that nothing passes
@@ -247,22 +249,52 @@ func stops(b []byte) uint64 {
 	return (w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash
 }
 
+// block is how much of a string is looked at in one go, where as much was plain
+// before it.
+const block = 512
+
+// plainBlock reports whether in so many bytes there is nothing to stop at. The
+// machine looks for one byte in many at once; only that none is below 0x20 has
+// to be seen eight by eight.
+func plainBlock(b *[block]byte) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	if bytes.IndexByte(b[:], '"') >= 0 || bytes.IndexByte(b[:], '\\') >= 0 {
+		return false
+	}
+	var below uint64
+	for i := 0; i < block; i += 32 {
+		four := (*[32]byte)(b[i:])
+		w, x := binary.LittleEndian.Uint64(four[:]), binary.LittleEndian.Uint64(four[8:])
+		y, z := binary.LittleEndian.Uint64(four[16:]), binary.LittleEndian.Uint64(four[24:])
+		below |= (w-ones*0x20)&^w | (x-ones*0x20)&^x | (y-ones*0x20)&^y | (z-ones*0x20)&^z
+	}
+	return below&highs == 0
+}
+
 // skipString returns the end of the string whose quote is at i, and whether it
-// has escapes in it. Eight bytes at a time where none of them needs a look: the
+// has escapes in it. It steps from one byte that needs a look to the next: the
 // bulk of a large message is text.
 func skipString(b []byte, i int) (end int, escaped, ok bool) {
 	const highs = 0x8080808080808080
-	for i++; i < len(b); {
-		if i+32 <= len(b) && (stops(b[i:])|stops(b[i+8:])|stops(b[i+16:])|stops(b[i+24:]))&highs == 0 {
-			i += 32
-			continue
-		}
-		if i+8 <= len(b) {
-			if stops(b[i:])&highs == 0 {
-				i += 8
-				continue
+	plain := 0 // bytes since one needed a look
+	for i++; ; {
+		for i+8 <= len(b) {
+			if s := stops(b[i:]) & highs; s != 0 {
+				i += bits.TrailingZeros64(s) / 8
+				break
+			}
+			i += 8
+			for plain += 8; plain >= block/4 && i+block <= len(b); i += block {
+				if !plainBlock((*[block]byte)(b[i:])) {
+					plain = 0
+					break
+				}
 			}
 		}
+		if i >= len(b) {
+			return 0, escaped, false
+		}
+		plain = 0
 		switch c := b[i]; {
 		case c == '"':
 			return i + 1, escaped, true
@@ -288,7 +320,6 @@ func skipString(b []byte, i int) (end int, escaped, ok bool) {
 			i++
 		}
 	}
-	return 0, escaped, false
 }
 
 func hex(c byte) bool {
