@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -371,8 +372,13 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("\ufeff{\"id\":1}\r\n\n x\n"), uint8(1), uint16(40))
 	f.Add([]byte("{\"id\":1,\"p\":\"0123456789012345678901234567890123456789\"}\nab"), uint8(3), uint16(20))
 	f.Add([]byte(strings.Repeat("\r", 16)), uint8(7), uint16(10))
+	f.Add([]byte(hint+"70000\r\n{}\n"+hint+"-1\n"+hint+"x\n"), uint8(7), uint16(60000))
 	f.Fuzz(func(t *testing.T, in []byte, size uint8, limit uint16) {
 		r := NewReader(&chunks{append([]byte(nil), in...), int(size) + 1}, int64(limit)+1)
+		hints := size%2 == 1
+		if hints {
+			r.Hints()
+		}
 		lines, end := drain(t, r)
 		if end != io.EOF {
 			t.Fatal(end)
@@ -385,8 +391,11 @@ func FuzzReader(f *testing.F) {
 			line = bytes.TrimSuffix(line, []byte("\r"))
 			long := len(line) > int(limit)+1
 			line = bytes.TrimRight(line, "\r")
-			if long {
+			said, isHint := bytes.CutPrefix(line, []byte(hint))
+			if _, err := strconv.Atoi(string(said)); long {
 				want = append(want, "long")
+			} else if hints && isHint && err == nil {
+				continue
 			} else if space(line, 0) < len(line) {
 				want = append(want, string(line))
 			}
