@@ -1,8 +1,7 @@
 package server
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -117,9 +116,34 @@ func (s *Server) hasKey(r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	sum := sha256.Sum256([]byte(offered))
-	is := func(key *secret) bool { return key != nil && subtle.ConstantTimeCompare(sum[:], key.sum[:]) == 1 }
+	is := func(key *secret) bool { return key != nil && key.is(offered) }
 	return is(s.key.Load()) || is(s.currentKey())
+}
+
+// lasts returns r, which is let in, with a context that also ends when r would
+// not be let in any more: with the key when that is rotated, and with a page's
+// token. What lasts as long as its client likes would else be a way to go on
+// with a key that is worth nothing. done is to be called when r has ended.
+func (s *Server) lasts(r *http.Request) (_ *http.Request, done func()) {
+	key := s.key.Load()
+	if s.cfg.NoAuth || key == nil {
+		return r, func() {}
+	}
+	ctx := r.Context()
+	forget := func() {}
+	if offered, _ := bearer(r); !key.is(offered) {
+		until, _ := tokenEnd(key.text, offered) // none: the key was rotated since the gate
+		ctx, forget = context.WithDeadline(ctx, until)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	keep := context.AfterFunc(key.life, cancel)
+	s.streams.Add(1)
+	return r.WithContext(ctx), func() {
+		s.streams.Add(-1)
+		keep()
+		cancel()
+		forget()
+	}
 }
 
 func bearer(r *http.Request) (offered string, ok bool) {

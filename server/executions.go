@@ -70,8 +70,11 @@ const (
 )
 
 // serveEvents streams what happens, as Server-Sent Events, until the listener
-// goes or the server ends. Who reads slowly misses some, and is told how many.
+// goes, or its key or token, or the server ends. Who reads slowly misses some,
+// and is told how many.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	r, done := s.lasts(r)
+	defer done()
 	after := s.board.Newest()
 	from := r.URL.Query().Get("after")
 	if id := r.Header.Get("Last-Event-ID"); id != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"majordomus/lease"
+	"majordomus/server/session"
 )
 
 const pathMCP = "/mcp"
@@ -84,6 +85,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.bound(w) // if it is turned away; who reads the body sets another
 		}
 		if s.gate(w, r, false) {
+			if session.Listens(r) {
+				var done func()
+				r, done = s.lasts(r)
+				defer done()
+			}
 			s.core.ServeHTTP(w, r)
 		}
 		return
@@ -217,13 +223,18 @@ func (s *Server) serveKey(w http.ResponseWriter, r *http.Request) {
 	if !s.decode(w, r, &struct{}{}) {
 		return
 	}
-	key, err := s.readKey()
-	if err != nil {
-		s.log.Error("reading the key again", "err", err)
-		refuse(w, http.StatusServiceUnavailable, "key_unreadable", "the key cannot be read, so the old one goes on: "+plain(err))
-		return
+	for {
+		had := s.key.Load()
+		key, err := s.readKey()
+		if err != nil {
+			s.log.Error("reading the key again", "err", err)
+			refuse(w, http.StatusServiceUnavailable, "key_unreadable", "the key cannot be read, so the old one goes on: "+plain(err))
+			return
+		}
+		if s.swapKey(had, key) {
+			break
+		}
 	}
-	s.key.Store(key)
 	s.log.Info("the key was read again")
 	answer(w, http.StatusOK, map[string]bool{"read": true})
 }

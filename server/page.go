@@ -94,13 +94,19 @@ func pageToken(key string) string {
 // isPageToken reports whether token was made with that key, by whichever server
 // of the checkout, and is good still.
 func isPageToken(key, token string) bool {
+	until, ok := tokenEnd(key, token)
+	return ok && time.Now().Before(until)
+}
+
+// tokenEnd is until when a token is good that was made with that key.
+func tokenEnd(key, token string) (until time.Time, ok bool) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 || subtle.ConstantTimeCompare([]byte(token[i+1:]), []byte(tokenMAC(key, token[:i]))) != 1 {
-		return false
+		return time.Time{}, false
 	}
 	_, expiry, _ := strings.Cut(token[:i], ".") // as we wrote it, by the MAC
-	until, err := strconv.ParseInt(expiry, 10, 64)
-	return err == nil && time.Now().Unix() < until
+	seconds, err := strconv.ParseInt(expiry, 10, 64)
+	return time.Unix(seconds, 0), err == nil
 }
 
 // tokenMAC never is a proof of the lease: that is over hex digits alone.

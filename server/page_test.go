@@ -2,7 +2,11 @@ package server
 
 import (
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,4 +181,175 @@ func TestCockpit(t *testing.T) {
 			}
 		}
 	}
+}
+
+// endings opens every stream that lasts as long as its client likes, and returns
+// what each has come to when it has ended.
+func (p *place) endings(token string) map[string]<-chan error {
+	p.t.Helper()
+	id := p.session()
+	all := map[string]<-chan error{}
+	open := func(name, method, path, body, key string, header ...string) {
+		p.t.Helper()
+		req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("Content-Type", "application/json")
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := p.client.Do(req)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+			p.t.Fatalf("%s: %s", name, resp.Status)
+		}
+		ended := make(chan error, 1)
+		all[name] = ended
+		go func() { // until the stream ends, or the server
+			defer resp.Body.Close()
+			_, err := io.Copy(io.Discard, resp.Body)
+			ended <- err
+		}()
+	}
+	open("a page's events", "GET", "/api/v1/events", "", token)
+	open("events", "GET", "/api/v1/events", "", p.key)
+	open("a session's stream", "GET", "/mcp", "", p.key, "Mcp-Session-Id", id)
+	open("a listen", "POST", "/mcp", `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true},`+modern+`}}`, p.key,
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "subscriptions/listen")
+	return all
+}
+
+// A stream does not outlive the key that it was opened with, whether this server
+// is told of another one or finds it; calls do, and links, which are this
+// account's own processes.
+func TestStreamsEndWithTheirKey(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprintf("told %v", told), func(t *testing.T) {
+			t.Parallel()
+			p := settle(t, nil)
+			link := p.peer("1111")
+			streams := p.endings(p.visit())
+			link.say(call("7", "majordomus_wait", `{"seconds":60,"until":"board"}`))
+			id := p.session()
+			called := make(chan reply, 1)
+			go func() {
+				r, _ := p.try("POST", "/mcp", call("8", "majordomus_wait", `{"seconds":60,"until":"board"}`), "Accept", "application/json, text/event-stream", "Mcp-Session-Id", id)
+				called <- r
+			}()
+			eventually(t, "both calls run", func() bool { _, calls := p.server.core.Stats(); return calls >= 2 })
+
+			// The same key read again is no other key.
+			if r := p.ask("POST", "/api/v1/key", ""); r.status != 200 {
+				t.Fatal(r.status, r.body)
+			}
+			for name, ended := range streams {
+				select {
+				case err := <-ended:
+					t.Errorf("%s ended with the key as it was: %v", name, err)
+				default:
+				}
+			}
+			fresh, err := p.folder.RotateKey()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.key = fresh
+			if told {
+				if r := p.ask("POST", "/api/v1/key", ""); r.status != 200 {
+					t.Fatal(r.status, r.body)
+				}
+			}
+			for name, ended := range streams {
+				select {
+				case err := <-ended:
+					if err != nil {
+						t.Errorf("%s ended with %v", name, err)
+					}
+				case <-time.After(patience):
+					t.Errorf("%s goes on", name)
+				}
+			}
+			// Whoever comes ends the calls, which wait for others.
+			p.peer("2222")
+			link.hear(`"id":7`, "result")
+			select {
+			case r := <-called:
+				if r.status != 200 || !strings.Contains(r.body, `"id":8`) {
+					t.Errorf("the call is answered %d %s", r.status, r.body)
+				}
+			case <-time.After(patience):
+				t.Error("the call is not answered")
+			}
+			if n := p.server.streams.Load(); n != 0 {
+				t.Errorf("%d streams are counted", n)
+			}
+		})
+	}
+}
+
+// A page's stream ends when its token does, to the second.
+func TestStreamEndsWithItsToken(t *testing.T) {
+	p := prepare(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		network := &memory{make(chan net.Conn), make(chan struct{})}
+		s, err := New(Config{Checkout: p.checkout, Folder: p.folder, Policy: policy(), Listener: network})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.prepare()
+		var wg, conns sync.WaitGroup
+		web := s.newWeb(&conns)
+		wg.Go(func() { web.Serve(network) }) // ignore error: it is closed
+		defer func() {
+			s.core.Close()
+			web.Close()
+			wg.Wait()
+			conns.Wait()
+		}()
+		begun := time.Now()
+		open := func(key string) <-chan time.Duration {
+			t.Helper()
+			req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/api/v1/events", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+key)
+			resp, err := (&http.Client{Transport: &http.Transport{DialContext: network.dial, DisableKeepAlives: true}}).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != 200 {
+				t.Fatal(resp.Status)
+			}
+			ended := make(chan time.Duration, 1)
+			wg.Go(func() {
+				defer resp.Body.Close()
+				io.Copy(io.Discard, resp.Body) // ignore error: it is asked when
+				ended <- time.Since(begun)
+			})
+			return ended
+		}
+		key := s.currentKey().text
+		paged, keyed := open(pageToken(key)), open(key)
+		time.Sleep(tokenLife + time.Hour)
+		synctest.Wait()
+		select {
+		case took := <-paged:
+			if took != tokenLife {
+				t.Errorf("ended after %v", took)
+			}
+		default:
+			t.Error("goes on")
+		}
+		select {
+		case took := <-keyed:
+			t.Errorf("who has the key is heard out after %v", took)
+		default:
+		}
+	})
 }

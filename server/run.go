@@ -377,6 +377,9 @@ func (s *Server) housekeep(ctx context.Context) {
 			s.hub.Look()
 		}
 		tick.Reset(due())
+		if s.streams.Load() > 0 {
+			s.currentKey() // whoever rotated it may have told nobody
+		}
 		if s.peak.Load()-int64(peers) > manyLeft {
 			s.peak.Store(int64(peers))
 			again = 3

@@ -24,6 +24,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -83,7 +84,8 @@ type Server struct {
 	door       door
 	lostLimit  time.Duration // how long a lost server goes on for a call
 
-	key     atomic.Pointer[secret] // nil: there is none
+	key     atomic.Pointer[secret] // nil: there is none; set by swapKey
+	streams atomic.Int64           // that end with the key they were opened with
 	joined  atomic.Bool            // somebody was here
 	peak    atomic.Int64           // most clients since memory was last given back
 	wake    chan struct{}          // one slot: nobody is attached any more
@@ -185,7 +187,7 @@ func (s *Server) guard() error {
 	s.url = address(addr)
 	switch key, err := s.readKey(); {
 	case err == nil:
-		s.key.Store(key)
+		s.swapKey(nil, key)
 	case !s.cfg.NoAuth:
 		return err
 	}
@@ -205,12 +207,24 @@ func (s *Server) currentKey() *secret {
 	if err != nil || had != nil && had.text == text {
 		return had
 	}
-	key := newSecret(text)
-	if !s.key.CompareAndSwap(had, key) {
-		return s.key.Load()
+	s.swapKey(had, newSecret(text))
+	return s.key.Load()
+}
+
+// swapKey makes key the current one in place of had, which ends what was let in
+// with that and lasts. It reports false when another one was put there before.
+func (s *Server) swapKey(had, key *secret) bool {
+	if had != nil && had.text == key.text {
+		return true
 	}
-	s.log.Info("the key was rotated")
-	return key
+	if !s.key.CompareAndSwap(had, key) {
+		return false
+	}
+	if had != nil {
+		had.end()
+		s.log.Info("the key was rotated")
+	}
+	return true
 }
 
 func (s *Server) readKey() (*secret, error) {
@@ -264,9 +278,20 @@ func (s *Server) changed() {
 type secret struct {
 	text string
 	sum  [sha256.Size]byte
+	life context.Context // ends when there is another key
+	end  context.CancelFunc
 }
 
-func newSecret(text string) *secret { return &secret{text, sha256.Sum256([]byte(text))} }
+func newSecret(text string) *secret {
+	life, end := context.WithCancel(context.Background())
+	return &secret{text, sha256.Sum256([]byte(text)), life, end}
+}
+
+// is compares in constant time whatever is offered.
+func (k *secret) is(offered string) bool {
+	sum := sha256.Sum256([]byte(offered))
+	return subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1
+}
 
 // bell wakes whoever waits for the next change, and costs little while nobody
 // does.

@@ -73,6 +73,12 @@ func peerKey(r *http.Request) any {
 	return r.Context().Value(connKey{})
 }
 
+// Listens reports whether r opens a stream that lasts as long as its client
+// likes, and carries no call: what may be cut without a loss.
+func Listens(r *http.Request) bool {
+	return r.Method == http.MethodGet && !WantsLink(r) || r.Header.Get(mcp.HeaderMethod) == "subscriptions/listen"
+}
+
 // ServeHTTP is /mcp behind the gate: Streamable HTTP in both eras, and links.
 func (c *Core) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if WantsLink(r) {
