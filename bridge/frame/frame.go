@@ -375,13 +375,14 @@ func Result(id, result []byte) []byte {
 // to stand in another line.
 type Line [][]byte
 
-// Answer is Result as a Line, which shares the bytes of a large result.
-func Answer(id, result []byte) Line {
-	if len(result) < largeLine {
-		return Line{Result(id, result)}
+// Answer is Result as a Line, of a result in one or more pieces. It shares the
+// bytes of a large one.
+func Answer(id []byte, result ...[]byte) Line {
+	if Line(result).Size() < largeLine {
+		return Line{Result(id, Line(result).Bytes())}
 	}
 	head := Result(id, nil)
-	return Line{head[:len(head)-1], result, []byte{'}'}}
+	return append(append(Line{head[:len(head)-1]}, result...), []byte{'}'})
 }
 
 // Size is how many bytes l has.

@@ -639,18 +639,36 @@ func (h *Hub) askStateless(r session.Request, one *use, method string, params []
 
 // answer is what r is answered with.
 func (h *Hub) answer(r session.Request, m frame.Message) frame.Line {
-	if m.Error == nil && r.Stateless() && frame.Get(m.Result, "resultType") == nil {
-		m.Result = frame.Set(m.Result, "resultType", []byte(`"complete"`))
-		if r.Message().Name() == "resources/read" {
-			// That era wants to be told how long and for whom it holds.
-			for _, lack := range [...][2]string{{"ttlMs", "0"}, {"cacheScope", `"private"`}} {
-				if frame.Get(m.Result, lack[0]) == nil {
-					m.Result = frame.Set(m.Result, lack[0], []byte(lack[1]))
-				}
-			}
-		}
+	if m.Error == nil && r.Stateless() {
+		return frame.Answer(r.Message().ID, completed(m.Result, r.Message().Name())...)
 	}
 	return passedOn(r.Message().ID, m)
+}
+
+// completed is a result as the era without sessions has it, with what it lacks
+// behind its own members: it says that it is one and, of a resource, how long and
+// for whom it holds. What says itself what it is knows that era.
+func completed(result []byte, method string) frame.Line {
+	lacks := [][2]string{{"resultType", `"complete"`}}
+	if method == "resources/read" {
+		lacks = append(lacks, [][2]string{{"ttlMs", "0"}, {"cacheScope", `"private"`}}...)
+	}
+	comma := ""
+	err := frame.Members(result, func(key string, _ []byte) bool {
+		comma = ","
+		lacks = slices.DeleteFunc(lacks, func(lack [2]string) bool { return lack[0] == key })
+		return true
+	})
+	if err != nil || len(lacks) == 0 || lacks[0][0] != "resultType" {
+		return frame.Line{result}
+	}
+	var more []byte
+	for _, lack := range lacks {
+		more = fmt.Appendf(more, "%s%q:%s", comma, lack[0], lack[1])
+		comma = ","
+	}
+	end := len(result) - 1 // of an object: the bracket
+	return frame.Line{result[:end], more, result[end:]}
 }
 
 // passedOn is the answer m, a result or an error, under another id.
