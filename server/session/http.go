@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -366,11 +367,11 @@ func (c *Core) exchange(w http.ResponseWriter, r *http.Request, ctx context.Cont
 	answered := false
 	s.begin(ctx, m, st.emit).answerTo(func(line frame.Line) error {
 		answered = true
-		status, b := http.StatusOK, line.Bytes()
-		if stateless {
-			status = statelessStatus(frame.Get(b, "error", "code"))
+		status := http.StatusOK
+		if stateless && len(line) == 1 { // else it is a result
+			status = statelessStatus(frame.Get(line[0], "error", "code"))
 		}
-		return st.answer(status, b)
+		return st.answer(status, line)
 	})
 	if !answered {
 		// Taken back: an end without an answer, as the protocol has it.
@@ -406,7 +407,7 @@ func newStream(w http.ResponseWriter, stall time.Duration) *stream {
 func (s *stream) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.writeLocked(nil)
+	return s.writeLocked()
 }
 
 // emit writes one message as an event. It fails once the answer has ended.
@@ -416,10 +417,8 @@ func (s *stream) emit(b []byte) error {
 	return s.eventLocked(b)
 }
 
-func (s *stream) eventLocked(b []byte) error {
-	event := make([]byte, 0, len(b)+32)
-	event = append(append(append(event, "event: message\ndata: "...), b...), "\n\n"...)
-	return s.writeLocked(event)
+func (s *stream) eventLocked(line ...[]byte) error {
+	return s.writeLocked(slices.Concat(frame.Line{[]byte("event: message\ndata: ")}, line, frame.Line{[]byte("\n\n")})...)
 }
 
 func (s *stream) comment() error {
@@ -429,11 +428,11 @@ func (s *stream) comment() error {
 }
 
 // answer writes the last message: as the last event, or as the whole answer.
-func (s *stream) answer(status int, b []byte) error {
+func (s *stream) answer(status int, line frame.Line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.events {
-		return s.eventLocked(b)
+		return s.eventLocked(line...)
 	}
 	if s.ended {
 		return io.ErrClosedPipe
@@ -441,10 +440,10 @@ func (s *stream) answer(status int, b []byte) error {
 	s.ended = true
 	s.w.Header().Set("Content-Type", "application/json")
 	s.w.WriteHeader(status)
-	return s.piecesLocked(b)
+	return s.piecesLocked(line)
 }
 
-func (s *stream) writeLocked(b []byte) error {
+func (s *stream) writeLocked(b ...[]byte) error {
 	if s.ended {
 		return io.ErrClosedPipe
 	}
@@ -457,10 +456,12 @@ func (s *stream) writeLocked(b []byte) error {
 	return s.piecesLocked(b)
 }
 
-func (s *stream) piecesLocked(b []byte) error {
+func (s *stream) piecesLocked(line frame.Line) error {
 	defer s.rc.SetWriteDeadline(time.Time{}) // ignore error: not every writer has one
-	if _, err := writePieces(s.w, b, s.rc.SetWriteDeadline, s.stall); err != nil {
-		return err
+	for _, b := range line {
+		if _, err := writePieces(s.w, b, s.rc.SetWriteDeadline, s.stall); err != nil {
+			return err
+		}
 	}
 	return s.rc.Flush()
 }
