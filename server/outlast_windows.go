@@ -1,16 +1,15 @@
 package server
 
-import (
-	"syscall"
+import "syscall"
 
-	"golang.org/x/sys/windows"
+// What the system has other names for than elsewhere.
+const (
+	errorInvalidHandle syscall.Errno = 6
+	wsaeBadF           syscall.Errno = 10009
+	wsaeInval          syscall.Errno = 10022
+	wsaeNotSock        syscall.Errno = 10038
 )
 
-// isNoListener knows what the system calls what has other names elsewhere.
 func isNoListener(err syscall.Errno) bool {
-	switch err {
-	case windows.ERROR_INVALID_HANDLE, windows.WSAEBADF, windows.WSAEINVAL, windows.WSAENOTSOCK:
-		return true
-	}
-	return false
+	return err == errorInvalidHandle || err == wsaeBadF || err == wsaeInval || err == wsaeNotSock
 }
