@@ -60,23 +60,3 @@ func BenchmarkMembers(b *testing.B) {
 		membersOf(1)
 	}
 }
-
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	page := int64(os.Getpagesize())
-	for _, c := range []struct {
-		line string
-		want stat
-		ok   bool
-	}{
-		{"4711 (node) S 1 4710 4709 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 11 0 987654 22000000 777 18446744073709551615 1 1\n",
-			stat{false, 4710, 4709, "987654", 777 * page}, true},
-		{"4711 (a) S 1) Z) Z 1 4710 4709 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 11 0 987654 0 0 0\n", stat{true, 4710, 4709, "987654", 0}, true},
-		{"4711 (node) S 1 4710", stat{}, false},
-		{"", stat{}, false},
-	} {
-		if got, ok := parseStat([]byte(c.line)); got != c.want || ok != c.ok {
-			t.Errorf("%q\ngot  %+v, %v\nwant %+v, %v", c.line, got, ok, c.want, c.ok)
-		}
-	}
-}

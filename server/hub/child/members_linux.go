@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+
+	"majordomus/server/hub/child/procstat"
 )
 
 // A member is a living process of a group.
@@ -34,9 +36,9 @@ func membersOf(group int) (members []member, known bool) {
 		if err != nil {
 			continue
 		}
-		s, ok := statOf(pid)
-		if ok && s.group == group && s.session == group && !s.dead {
-			members = append(members, member{pid, s.start, s.rss})
+		s, ok := procstat.Read(pid)
+		if ok && s.Group == group && s.Session == group && !s.Dead {
+			members = append(members, member{pid, s.Start, s.RSS})
 		}
 	}
 	return members, known
@@ -45,8 +47,8 @@ func membersOf(group int) (members []member, known bool) {
 // startOf says when a process was started, in the words of members; empty: not
 // known. A dead one that nobody has waited for still has its number.
 func startOf(pid int) (start string, dead bool) {
-	s, _ := statOf(pid)
-	return s.start, s.dead
+	s, _ := procstat.Read(pid)
+	return s.Start, s.Dead
 }
 
 // marked reports whether a process was started by what has the token in its
@@ -68,45 +70,4 @@ func system() (boot, namespace string) {
 		return "", ""
 	}
 	return string(bytes.TrimSpace(b)), namespace
-}
-
-// stat is part of /proc/PID/stat.
-type stat struct {
-	dead           bool // a zombie, or worse
-	group, session int
-	start          string // in ticks since the system started
-	rss            int64  // bytes
-}
-
-func statOf(pid int) (stat, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return stat{}, false
-	}
-	return parseStat(b)
-}
-
-// parseStat reads a line such as
-//
-//	4711 (a name) of its) own choice) S 1 4711 4711 0 -1 ...
-func parseStat(b []byte) (stat, bool) {
-	end := bytes.LastIndexByte(b, ')')
-	if end < 0 {
-		return stat{}, false
-	}
-	// The first one is the third of proc(5).
-	fields := bytes.Fields(b[end+1:])
-	if len(fields) < 22 || len(fields[0]) != 1 {
-		return stat{}, false
-	}
-	group, err1 := strconv.Atoi(string(fields[5-3]))
-	session, err2 := strconv.Atoi(string(fields[6-3]))
-	pages, err3 := strconv.ParseInt(string(fields[24-3]), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil {
-		return stat{}, false
-	}
-	return stat{
-		dead:  bytes.ContainsAny(fields[0], "ZXx"),
-		group: group, session: session, start: string(fields[22-3]), rss: pages * int64(os.Getpagesize()),
-	}, true
 }
