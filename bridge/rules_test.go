@@ -543,6 +543,43 @@ func TestGivesBackWhatABurstTook(t *testing.T) {
 	`)
 }
 
+// A call that stays in flight keeps nothing of what went before it.
+func TestGivesBackWhileACallIsInFlight(t *testing.T) {
+	large := strings.Repeat("x", idleBytes)
+	gaveBack := 0
+	runScript(t, begin+`
+		c> {"id":1,"method":"tools/call","params":{"name":"long"}}
+		1< {"id":1,"method":"tools/call","params":{"name":"long"}}
+		1> !accepted 2
+		c> {"id":2,"method":"tools/list"}
+		1< {"id":2,"method":"tools/list"}
+		1> {"id":2,"result":{"a":"`+large+`"}}
+		c< {"id":2,"result":{"a":"`+large+`"}}
+		sleep 1s
+		1< !ping
+		1> !pong
+		sleep 1s
+		1< !ping
+		1> !pong
+		sleep 1s
+		1< !ping
+		1> {"id":1,"result":{}}
+		c< {"id":1,"result":{}}
+	`, func(c *Config, _ *script) {
+		check, passed := c.audit, 0
+		c.audit = func(b *bridge) {
+			check(b)
+			if b.passed < passed && b.calls["1"] != nil {
+				gaveBack++
+			}
+			passed = b.passed
+		}
+	})
+	if gaveBack != 1 {
+		t.Errorf("memory was given back %d times while the call was in flight", gaveBack)
+	}
+}
+
 // What cannot be dialled is said, and not tried.
 func TestOpenWithoutAKeyOrAnAddress(t *testing.T) {
 	b := newBridge(Config{})

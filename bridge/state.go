@@ -91,6 +91,7 @@ type state struct {
 	moves    int       // from link to link, none of which has served yet
 
 	passed  int       // bytes, since memory was last given back
+	looked  int       // passed, when watch last looked
 	armed   time.Time // watch looks again then; zero for never
 	eof     bool
 	eofAt   time.Time
@@ -269,13 +270,16 @@ func (b *bridge) tick() {
 			return
 		}
 	}
-	if b.passed > idleBytes && !slices.ContainsFunc(b.links, (*link).busy) {
+	// Nothing has passed since the last look: a call may be in flight for an hour.
+	quiet := b.passed == b.looked
+	b.looked = b.passed
+	if b.passed > idleBytes && (quiet || !slices.ContainsFunc(b.links, (*link).busy)) {
 		// A bridge sits in every editor, mostly doing nothing. What a burst
 		// or a large line took would stay with it for minutes.
 		if slices.ContainsFunc(b.links, func(l *link) bool { return l.handing.Load() }) {
 			b.arm(now.Add(b.cfg.ProbeTimeout)) // what it took is being written to the client still
 		} else {
-			b.passed = 0
+			b.passed, b.looked = 0, 0
 			b.shrink()
 			b.large.Drop()
 			b.after = append(b.after, runtime.GC, debug.FreeOSMemory) // what pools hold goes with the second collection
