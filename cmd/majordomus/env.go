@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -118,6 +119,10 @@ func (a *app) entered(name string, start bool) (shell.State, string) {
 		url, up = serving(folder, f)
 		state.Lease = folder.LeasePath()
 		state.Seen, state.Knows = kept(f)
+		if info, err := os.Stat(state.Lease); err == nil {
+			age := time.Since(info.ModTime()) // below zero by another machine's clock
+			state.Fresh = age.Abs() < 2*time.Second
+		}
 	}
 	before := a.getenv(urlVar)
 	again := a.getenv(enteredVar) == c.Root

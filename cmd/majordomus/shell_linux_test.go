@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"majordomus/install/shell"
+	"majordomus/lease"
 	"majordomus/server"
 )
 
@@ -761,5 +762,68 @@ func TestDirenv(t *testing.T) {
 			s.want("served by another", said{"0", c.root, *c.mustLease().URL}, "true")
 			s.want("left", said{"0", "unset", "unset"}, "cd "+c.outside(), "")
 		}
+	}
+}
+
+// direnv looks again where the lease changed while it looked, and where it could
+// not tell from the file's time that it changed.
+func TestDirenvMissesNothing(t *testing.T) {
+	t.Parallel()
+	c := entrable(t, "direnv", "bash")
+	between := filepath.Join(t.TempDir(), "between")
+	c.writeFile(filepath.Join(c.root, ".envrc"), fmt.Sprintf(`watch_file() {
+	if [ -e '%[1]s' ]; then
+		sh '%[1]s' </dev/null >/dev/null 2>&1
+		rm '%[1]s'
+	fi
+	eval "$("$direnv" watch bash "$@")"
+}
+`, between))
+	c.must("install", "shell", "direnv")
+	allow := exec.Command("direnv", "allow", ".")
+	allow.Dir, allow.Env = c.root, c.environ()
+	if out, err := allow.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ensure := func() lease.Document {
+		t.Helper()
+		if _, log, err := c.run("serve", "ensure"); err != nil {
+			t.Fatal(log)
+		}
+		return c.mustLease()
+	}
+	dated := func(at time.Time) {
+		t.Helper()
+		if err := os.Chtimes(c.leasePath(), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was := ensure()
+	dated(time.Now().Add(-time.Minute))
+	c.writeFile(between, c.program+" serve stop --force && "+c.program+" serve ensure")
+	s := c.types("bash", `eval "$(direnv hook bash)"`+"\n")
+	s.ask("cd " + c.root)
+	now := c.mustLease()
+	if now.Token == was.Token {
+		t.Fatal("the same server serves")
+	}
+	s.want("another since it looked", said{"0", c.root, *now.URL}, "true")
+
+	// Another one at the same time.
+	s.ask("cd " + c.outside())
+	at := time.Now()
+	dated(at)
+	s.want("entered", said{"0", c.root, *now.URL}, "cd "+c.root)
+	c.stop()
+	next := ensure()
+	dated(at)
+	s.want("another at the same time", said{"0", c.root, *next.URL}, "true")
+	// In the end it is at rest.
+	dated(at.Add(-time.Minute))
+	s.ask("true")
+	before := strings.Count(s.shown(), "direnv: loading")
+	s.ask("true", "true")
+	if n := strings.Count(s.shown(), "direnv: loading"); n != before {
+		t.Errorf("it was loaded %d times more", n-before)
 	}
 }

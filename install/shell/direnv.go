@@ -17,8 +17,20 @@ func (direnv) Export(s State) string {
 			b.WriteString("export " + v.Name + "=" + quote(v.Value) + "\n")
 		}
 	}
-	if s.Lease != "" {
-		b.WriteString("watch_file " + quote(s.Lease) + "\n")
+	if s.Lease == "" {
+		return b.String()
+	}
+	lease := quote(s.Lease)
+	b.WriteString("watch_file " + lease + "\n")
+	// It watches from here on, and by the second: what the lease came to say since
+	// it was read, or comes to say within this second, it would never notice. A
+	// file that is gone by the next prompt has it look again.
+	again := "{ __majordomus_again=$(mktemp) && watch_file \"$__majordomus_again\" && rm -f \"$__majordomus_again\"; unset __majordomus_again; }\n"
+	switch {
+	case s.Fresh:
+		b.WriteString(again)
+	case s.Knows:
+		b.WriteString(`[ "$([ ! -f ` + lease + " ] || cat " + lease + ` 2>/dev/null)" = ` + quote(strings.TrimRight(s.Seen, "\n")) + " ] || " + again)
 	}
 	return b.String()
 }

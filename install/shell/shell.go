@@ -37,6 +37,9 @@ type State struct {
 	// between would never be noticed.
 	Seen  string
 	Knows bool
+	// Fresh says that the lease was written so lately that what it says next
+	// may have the same time, to the second.
+	Fresh bool
 	// Root is the checkout, as a hook compares it with where it is.
 	Root string
 }

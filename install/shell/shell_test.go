@@ -57,7 +57,13 @@ func TestTexts(t *testing.T) {
 		if l := sh.Line("/opt/it's here/majordomus"); l != "" {
 			text += "== line\n" + l + "\n"
 		}
-		text += "== in a checkout\n" + sh.Export(in) + "== and out of it\n" + sh.Export(out)
+		fresh := in
+		fresh.Fresh = true
+		text += "== in a checkout\n" + sh.Export(in)
+		if now := sh.Export(fresh); now != sh.Export(in) {
+			text += "== that was served a moment ago\n" + now
+		}
+		text += "== and out of it\n" + sh.Export(out)
 		golden(t, name+".txt", text)
 	}
 }
