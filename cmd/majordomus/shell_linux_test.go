@@ -738,29 +738,97 @@ func TestDirenv(t *testing.T) {
 	if out := direnv("exec", ".", "sh", "-c", "echo $MAJORDOMUS_URL"); out != url+"\n" {
 		t.Errorf("exec: %q", out)
 	}
+}
 
-	// At a terminal, beside the hook of the shell and without it.
-	for _, ours := range []string{"", c.loads("bash")} {
-		for _, rc := range []string{ours + `eval "$(direnv hook bash)"` + "\n", `eval "$(direnv hook bash)"` + "\n" + ours} {
-			s := c.types("bash", rc)
-			s.want("outside", said{"0", "unset", "unset"})
-			url := c.served()
-			s.want("entered", said{"0", c.root, url}, "cd "+c.root)
-			c.stop()
-			s.want("stopped", said{"0", c.root, "unset"}, "true")
-			s.want("stopped", said{"0", c.root, "unset"}, "cd sub")
-			// What the hook itself started ends by itself; a server would not.
-			accPoll(t, 10*time.Second, "nothing is started again", func() error {
-				if pids := c.pids(); len(pids) > 0 {
-					return fmt.Errorf("%v", pids)
-				}
-				return nil
-			})
-			if _, log, err := c.run("serve", "ensure"); err != nil {
-				t.Fatal(log)
+// Beside the hook of the shell, whichever of the two is loaded first, and without
+// it, direnv enters and leaves, and neither takes what the other has set for what
+// was there before.
+func TestDirenvAtATerminal(t *testing.T) {
+	t.Parallel()
+	for _, kind := range hooked {
+		direnv := `eval "$(direnv hook ` + kind + `)"` + "\n"
+		if kind == "fish" {
+			direnv = "direnv hook fish | source\n"
+		}
+		for name, with := range map[string]struct {
+			rc   func(ours string) string
+			line bool // ours in the .envrc
+		}{
+			"direnv alone":               {func(string) string { return direnv }, true},
+			"after the hook":             {func(ours string) string { return ours + direnv }, true},
+			"before the hook":            {func(ours string) string { return direnv + ours }, true},
+			"after, for something else":  {func(ours string) string { return ours + direnv }, false},
+			"before, for something else": {func(ours string) string { return direnv + ours }, false},
+		} {
+			if !with.line && kind != "fish" {
+				continue // there the order is made, whatever it is for
 			}
-			s.want("served by another", said{"0", c.root, *c.mustLease().URL}, "true")
-			s.want("left", said{"0", "unset", "unset"}, "cd "+c.outside(), "")
+			t.Run(kind+" "+name, func(t *testing.T) {
+				t.Parallel()
+				c := entrable(t, "direnv", kind)
+				// What happens between direnv's look and that of the hook.
+				between := filepath.Join(t.TempDir(), "between")
+				c.writeFile(filepath.Join(c.root, ".envrc"), fmt.Sprintf("export THEIRS=of-direnv\nwatch_file '%[1]s'\n[ ! -e '%[1]s' ] || sh '%[1]s' </dev/null >/dev/null 2>&1\n", between))
+				if with.line {
+					c.must("install", "shell", "direnv")
+				}
+				allow := exec.Command("direnv", "allow", ".")
+				allow.Dir, allow.Env = c.root, c.environ()
+				if out, err := allow.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				if _, log, err := c.run("serve", "ensure"); err != nil {
+					t.Fatal(log)
+				}
+				s := c.types(kind, with.rc(c.loads(kind)))
+				theirs := func(want string) string { return `test "$THEIRS" = "` + want + `"` }
+				nowhere := said{"0", "unset", "unset"}
+				s.want("outside", nowhere)
+				for range 2 {
+					inside := said{"0", c.root, c.served()}
+					s.want("entered", inside, "cd "+c.root, theirs("of-direnv"))
+					s.want("below", inside, "cd sub/deep", theirs("of-direnv"))
+					s.want("a status", said{"7", c.root, inside.url}, "sh -c 'exit 7'")
+					c.writeFile(between, "exec "+c.program+" serve stop --force\n")
+					s.want("stopped", said{"0", c.root, "unset"}, "true")
+					if err := os.Remove(between); err != nil {
+						t.Fatal(err)
+					}
+					if _, log, err := c.run("serve", "ensure"); err != nil {
+						t.Fatal(log)
+					}
+					inside.url = *c.mustLease().URL
+					s.want("served by another", inside, "true")
+					s.want("left", nowhere, "cd "+c.outside(), theirs(""))
+					s.want("a status outside", said{"7", "unset", "unset"}, "sh -c 'exit 7'")
+				}
+				set := "export %s='%s'"
+				if kind == "fish" {
+					set = "set -gx %s '%s'"
+				}
+				s.want("set", said{"0", "/mine's", ""}, `export MAJORDOMUS_ROOT="/mine's"`, fmt.Sprintf(set, "MAJORDOMUS_URL", ""))
+				inside := said{"0", c.root, c.served()}
+				s.want("entered", inside, "cd "+c.root+"/sub")
+				s.want("a shell in it", inside, kind+" -i")
+				s.want("put back there", said{"0", "/mine's", ""}, "cd /")
+				s.want("and back", inside, "exit")
+				s.want("put back", said{"0", "/mine's", ""}, "cd /", theirs(""))
+				if shown := s.shown(); strings.Contains(shown, "__majordomus") || strings.Contains(shown, "rror") {
+					t.Error("the terminal shows what it should not")
+				}
+
+				// As an editor's terminal does it, begun in the checkout.
+				s = c.types(kind, with.rc(c.loads(kind)), "env", "-C", c.root)
+				s.want("begun inside", inside, theirs("of-direnv"))
+				c.stop()
+				s.want("stopped", said{"0", c.root, "unset"}, "true")
+				if _, log, err := c.run("serve", "ensure"); err != nil {
+					t.Fatal(log)
+				}
+				inside.url = *c.mustLease().URL
+				s.want("served by another", inside, "true")
+				s.want("left", nowhere, "cd "+c.outside(), theirs(""))
+			})
 		}
 	}
 }

@@ -29,7 +29,7 @@ function __majordomus_read
 		read -z -g __majordomus_now <$__majordomus_lease 2>/dev/null
 	end
 end
-function __majordomus_hook --on-event fish_prompt
+function __majordomus_look
 	set -l mark ''
 	test -f .ai/manifest.yaml; and set mark m
 	test -e .git; and set mark g$mark
@@ -78,6 +78,25 @@ function __majordomus_hook --on-event fish_prompt
 		set -e __majordomus_now
 	else if set -q MAJORDOMUS_ENTERED
 		__majordomus_leave
+	end
+end
+# Last: direnv must neither take what we have set for what was there before it, nor
+# put it back after we have left. What is told of an event is told in the order in
+# which it was defined, so where direnv is not there yet, that is put off until
+# everything is, and at that first prompt it goes first all the same.
+function __majordomus_install
+	function __majordomus_hook --on-event fish_prompt
+		__majordomus_look
+	end
+end
+if functions -q __direnv_export_eval
+	__majordomus_install
+else
+	function __majordomus_first --on-event fish_prompt
+		functions -e __majordomus_first
+		functions -q __direnv_export_eval; and __direnv_export_eval
+		__majordomus_install
+		__majordomus_look
 	end
 end
 end
