@@ -93,6 +93,9 @@ type Core struct {
 	draining atomic.Bool // Leave was called
 	large    atomic.Bool // a large message passed since TookMuch was asked
 
+	answered atomic.Int64 // requests, since TookMuch said so
+	looked   int64        // answered, when TookMuch was last asked
+
 	rejoined atomic.Int64 // links of bridges that had one before
 
 	ids   atomic.Int64 // ids handed to mcp-go
@@ -354,9 +357,23 @@ func (c *Core) Leave() {
 	c.Tell("!draining")
 }
 
-// TookMuch reports whether a message so large has passed that giving memory back
-// is worth it, since it was asked last.
-func (c *Core) TookMuch() bool { return c.large.Swap(false) }
+// manyAnswered is how many requests leave more behind than they are worth: below
+// the 4 MiB at which the runtime first collects, nothing is given back by itself.
+const manyAnswered = 500
+
+// TookMuch reports whether giving memory back is worth it: a large message has
+// passed since it was asked last, or there were many requests and none since it
+// was asked last. Only one may ask.
+func (c *Core) TookMuch() bool {
+	n := c.answered.Load()
+	quiet := n == c.looked
+	if c.looked = n; quiet && n >= manyAnswered {
+		c.answered.Add(-n)
+		c.looked = 0
+		return true
+	}
+	return c.large.Swap(false)
+}
 
 // Tell sends a control line to every link.
 func (c *Core) Tell(line string) {

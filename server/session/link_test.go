@@ -211,6 +211,34 @@ func TestLargeHostedAnswers(t *testing.T) {
 	}
 }
 
+// Memory is worth giving back after a large message, and after many when all is
+// quiet again.
+func TestTookMuch(t *testing.T) {
+	h := settle(t, nil)
+	l := h.link(t)
+	took := func() (answers string) {
+		for range 3 {
+			answers += fmt.Sprint(h.core.TookMuch(), " ")
+		}
+		return answers
+	}
+	for i := range 499 {
+		id := strconv.Itoa(i)
+		l.exchange(id, toolCall(stateless, id, "echo", "", ""))
+	}
+	if got := took(); got != "false false false " {
+		t.Errorf("after few small ones: %s", got)
+	}
+	l.exchange(`"a"`, toolCall(stateless, `"a"`, "echo", "", ""))
+	if got := took(); got != "false true false " {
+		t.Errorf("after many: %s", got)
+	}
+	l.exchange(`"b"`, toolCall(stateless, `"b"`, "echo", `"s":"`+strings.Repeat("x", 5<<20)+`"`, ""))
+	if got := took(); got != "true false false " {
+		t.Errorf("after a large one: %s", got)
+	}
+}
+
 // A request that is too long to be held is one to the bridge, which counts it.
 func TestARequestThatIsRefusedCounts(t *testing.T) {
 	h := settle(t, func(c *session.Config) { c.MaxMessage = 1000 })

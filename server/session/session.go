@@ -392,6 +392,7 @@ func (c *call) answerTo(write func(frame.Line) error) {
 		reply = c.run()
 		done(reply)
 	}
+	s.core.answered.Add(1)
 	if len(c.asked.Raw) > largeMessage || reply.Size() > largeMessage {
 		s.core.large.Store(true)
 	}
