@@ -140,6 +140,54 @@ func TestServersThatFailAtOnce(t *testing.T) {
 	}
 }
 
+// A bridge that was stopped, and wakes up when the time for an attempt is long
+// over, tries again before it gives up.
+func TestTimeThatWasNotItsOwn(t *testing.T) {
+	runScript(t, begin+`
+		c> {"id":1,"method":"ping"}
+		1< {"id":1,"method":"ping"}
+		slow 9s
+		refuse 409 lease_lost
+		1 dies
+		sleep 9s
+		sleep 9s
+	`+again+`
+		2< {"id":1,"method":"ping"}
+		2> {"id":1,"result":{}}
+		c< {"id":1,"result":{}}
+	`)
+}
+
+// A server that was left and has a call still may die when no other could be had,
+// and nobody looks for one any more: for that call one is looked for.
+func TestALeftServerDiesWhileNoneCanBeHad(t *testing.T) {
+	runScript(t, begin+`
+		c> {"id":1,"method":"ping"}
+		1< {"id":1,"method":"ping"}
+		1> !draining
+		sleep 1s
+		1< !ping
+		1> !pong
+		sleep 1s
+		1< !ping
+		1> !pong
+		sleep 1s
+		1< !ping
+		1> !pong
+	`+again+`
+		find no room
+		2 dies
+		find ok
+		1 dies
+		3< {"jsonrpc":"2.0","id":$third,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		3> {"jsonrpc":"2.0","id":$third,"result":{}}
+		3< {"jsonrpc":"2.0","method":"notifications/initialized"}
+		3< {"id":1,"method":"ping"}
+		3> {"id":1,"result":{}}
+		c< {"id":1,"result":{}}
+	`)
+}
+
 // A server that lives until it is joined costs no spin either, and every
 // search is told what ended the last link.
 func TestServersThatDieAtOnce(t *testing.T) {

@@ -22,6 +22,10 @@ const (
 	maxSends = 8 // not accepted
 )
 
+// leastFailures is how often servers have to fail, after the first time, before
+// a call is given up, however long that takes.
+const leastFailures = 2
+
 // What the client may be ahead: in lines that no server was sent yet, beside
 // their bytes, and in requests whose answers it lets lie.
 const (
@@ -576,6 +580,9 @@ func (b *bridge) lose(l *link, err error) {
 			b.fail(c, "server_unavailable", "no server lived long enough to take this request ("+err.Error()+")")
 		}
 	}
+	if len(again) > 0 {
+		b.down = false // they wait: where the last search was given up, there is another
+	}
 	b.waiting = append(again, b.waiting...)
 	current := l == b.link || l == b.incoming
 	if l == b.link {
@@ -618,7 +625,9 @@ func (b *bridge) failed(err error, well bool) {
 		b.stay(b.link)
 		return
 	}
-	if now.Sub(b.trouble) >= b.cfg.JoinTimeout {
+	// The time may be up and nothing tried in it: this process was stopped, woke
+	// up, and found the one attempt that it was in the middle of too late.
+	if now.Sub(b.trouble) >= b.cfg.JoinTimeout && b.failures >= leastFailures {
 		b.giveUp(err)
 	}
 }
