@@ -206,7 +206,7 @@ func (m *model) serve(conn net.Conn) {
 // TestEveryRequestIsAnsweredOnce is the promise, held against servers that die
 // whenever they like.
 func TestEveryRequestIsAnsweredOnce(t *testing.T) {
-	seeds := 150
+	seeds := 500
 	if testing.Short() {
 		seeds = 20
 	}
