@@ -18,6 +18,11 @@ const DefaultLimit = 64 << 20
 // its memory.
 const smallBuffer = 8 << 10
 
+// partSize is how large a buffer grows for a line whose length nobody has said.
+// What is longer lies in several until its end has come: one that doubles goes on
+// until it is up to twice as large as the line, and leaves as much behind.
+const partSize = 256 << 10
+
 // largeLine is from where on a Writer writes a line as it is, without its
 // newline and what is held.
 const largeLine = 64 << 10
@@ -52,8 +57,12 @@ type Reader struct {
 	full   bool // the last line ended with a newline
 	at     int  // where in buf the last line begins
 	spare  *Spare
-	hints  bool // lines may be hints
-	expect int  // bytes that the next line is said to have; 0 where nothing is said
+	part   int      // partSize, but in tests
+	parts  [][]byte // of a line that buf had no room for, what was read before
+	kept   int      // bytes in parts
+	whole  []byte   // the line returned last, if it was put together from parts
+	hints  bool     // lines may be hints
+	expect int      // bytes that the next line is said to have; 0 where nothing is said
 }
 
 // NewReader returns a Reader of r. A limit of zero or less means DefaultLimit.
@@ -61,7 +70,7 @@ func NewReader(r io.Reader, limit int64) *Reader {
 	if limit <= 0 {
 		limit = DefaultLimit
 	}
-	return &Reader{r: r, limit: limit}
+	return &Reader{r: r, limit: limit, part: partSize}
 }
 
 // A Spare is a place for the buffer of a large line, between one and the next:
@@ -147,6 +156,14 @@ func (r *Reader) hinted(line []byte) (n int, ok bool) {
 // Keep makes line, the one that Next returned last, the caller's for good: the
 // Reader goes on in another buffer.
 func (r *Reader) Keep(line []byte) []byte {
+	if r.whole != nil {
+		r.whole = nil
+		behind := len(line)
+		if r.full && line[:behind+1][behind] == '\n' {
+			behind++
+		}
+		return line[:len(line):behind]
+	}
 	end := r.at + len(line)
 	behind := end
 	if r.full && r.buf[end] == '\n' {
@@ -212,14 +229,17 @@ func (r *Reader) line() ([]byte, error) {
 				r.capped.write(line)
 				return nil, r.tooLong()
 			}
-			return line, nil
+			return r.together(line), nil
 		}
 		r.seen = r.end
 		// Five bytes more than the limit: a mark before and a return behind
 		// the line are not counted.
-		if held := r.end - r.start; r.cut || int64(held) > r.limit+4 {
+		if held := r.kept + r.end - r.start; r.cut || int64(held) > r.limit+4 {
 			r.cut = true
-			r.capped.write(r.buf[r.start:r.end])
+			for _, part := range append(r.parts, r.buf[r.start:r.end]) {
+				r.capped.write(part)
+			}
+			r.parts, r.kept = nil, 0
 			r.start, r.seen, r.end = 0, 0, 0
 		}
 		if r.err != nil {
@@ -230,17 +250,40 @@ func (r *Reader) line() ([]byte, error) {
 			case r.cut:
 				r.cut = false
 				return nil, r.tooLong()
-			case len(rest) > 0 && r.err == io.EOF:
-				return rest, nil
+			case r.kept+len(rest) > 0 && r.err == io.EOF:
+				return r.together(rest), nil
 			}
+			r.parts, r.kept = nil, 0
 			return nil, r.err
 		}
 		r.fill()
 	}
 }
 
+// together is the line of which the end is given.
+func (r *Reader) together(end []byte) []byte {
+	if r.kept == 0 {
+		return end
+	}
+	n := r.kept + len(end)
+	r.whole = r.spare.take(n+1, r.limit+2*largeLine)
+	if r.whole == nil {
+		r.whole = make([]byte, n+1)
+	}
+	at := 0
+	for _, part := range append(r.parts, end[:cap(end)]) { // and its newline
+		at += copy(r.whole[at:], part)
+	}
+	r.parts, r.kept = nil, 0
+	return r.whole[:n:at]
+}
+
 // release gives a large buffer back, and what is unread a place at the front.
 func (r *Reader) release() {
+	if r.whole != nil {
+		r.spare.put(r.whole[:cap(r.whole)])
+		r.whole = nil
+	}
 	rest := r.end - r.start
 	if len(r.buf) > smallBuffer && rest <= smallBuffer/2 {
 		large := r.buf[:cap(r.buf)]
@@ -275,6 +318,10 @@ func (r *Reader) fill() {
 	case r.end < len(r.buf):
 	case r.start > 0 && r.start >= len(r.buf)/2:
 		r.move(r.buf)
+	case len(r.buf) >= r.part:
+		r.parts = append(r.parts, r.buf[r.start:r.end])
+		r.kept += r.end - r.start
+		r.buf, r.start, r.seen, r.end = make([]byte, r.part), 0, 0, 0
 	default:
 		// At least double, or a long line would be copied over and over; never
 		// much past the limit.
