@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"majordomus/cmd/majordomus/bench"
 )
 
 // TestHealthAsksNoProcess has health, which whoever reaches the port may ask for,
@@ -55,6 +58,46 @@ func TestHealthAsksNoProcess(t *testing.T) {
 	t.Logf("3 looks at health read %d times, 3 at the hosted servers and their memory %d times", health, list)
 	if health > list/3 {
 		t.Errorf("health reads %d times where the memory of hosted servers takes %d", health, list)
+	}
+}
+
+// TestServerHoldsALargeAnswer has a server pass on large answers of a hosted one,
+// one after the other: at its most it holds as much more as three of them.
+func TestServerHoldsALargeAnswer(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := accFresh(t)
+	upstream, err := hubUpstream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 16 << 20
+	c.hosts(map[string]hubServer{"up": {Command: upstream, Args: []string{"-large", fmt.Sprint(size)}}})
+	c.mustRun("trust", "--yes")
+	e := c.boardEditor("claude-code")
+	accPoll(t, 30*time.Second, "the tool is there", func() error {
+		if names := e.tools(); !slices.Contains(names, "up__read") {
+			return fmt.Errorf("there are %q", names)
+		}
+		return nil
+	})
+	peak := func() float64 {
+		t.Helper()
+		most, err := bench.Peak(c.mustLease().PID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return most
+	}
+	before := peak()
+	for range 8 {
+		if got, err := e.tool("up__read", map[string]any{}); err != nil || len(got) != size {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+	took := (peak() - before) / size
+	t.Logf("it took %.1f times the answer", took)
+	if took > 3 {
+		t.Errorf("it took %.1f times the answer", took)
 	}
 }
 

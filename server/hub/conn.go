@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 	"sync"
 
@@ -99,12 +100,21 @@ func (o *outstanding) awaits(x *exchange) bool {
 	return o.calls[x.id] != nil
 }
 
+// wasteful is from where on an answer is worth a collection.
+const wasteful = 4 << 20
+
 func (o *outstanding) answered(m frame.Message) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if x := o.calls[string(m.ID)]; x != nil {
 		delete(o.calls, string(m.ID))
 		x.answer <- m // who sees that it is not awaited any more finds it
+	}
+	o.mu.Unlock()
+	if len(m.Result) > wasteful {
+		// What it was read into is as large again. Left alone, the collector
+		// lets that, and the answers before, grow to several times the answer.
+		// It works while this one is passed on.
+		runtime.GC()
 	}
 }
 

@@ -28,6 +28,7 @@ var (
 	family  = flag.Bool("family", false, "start a process in the same group; neither ends by itself")
 	call    = flag.String("call", "", "what a call does instead of being answered: `hang or die`")
 	banner  = flag.Bool("banner", false, "begin with lines that are no messages")
+	large   = flag.Int("large", 0, "how many `bytes` of text a call is answered with; 0: as its tool does")
 	child   = flag.Bool("child", false, "be that process")
 )
 
@@ -83,6 +84,11 @@ func serve() {
 		case "die":
 			fmt.Fprintln(os.Stderr, "no more")
 			os.Exit(4)
+		}
+		if *large > 0 {
+			text := `{"content":[{"type":"text","text":"` + strings.Repeat("a", *large) + `"}]}`
+			os.Stdout.Write(append(frame.Result(m.ID, []byte(text)), '\n')) // ignore error: the other side has gone
+			return true
 		}
 		if *effects != "" {
 			go effect(m, append(frame.Result(m.ID, result), '\n')) // ends with the process
