@@ -72,7 +72,7 @@ func (c *accCheckout) outside() string { return filepath.Join(filepath.Dir(c.roo
 func (c *accCheckout) types(kind, rc string, wrap ...string) *accShell {
 	c.t.Helper()
 	s := &accShell{c: c, kind: kind, report: filepath.Join(c.t.TempDir(), "report")}
-	word := `report() { printf '%s|%s|%s|%s\n' "$?" "${MAJORDOMUS_ROOT-unset}" "${MAJORDOMUS_URL-unset}" "$1" >>'` + s.report + "'; }\n"
+	word := `report() { printf '%s|%s|%s|%s\n' "$?" "${MAJORDOMUS_ROOT-unset}" "${MAJORDOMUS_URL-unset}" "$1" >>'` + s.report + `'; printf 'reported %s\n' "$1"; }` + "\n"
 	if kind == "fish" {
 		word = `function report
 	set -l was $status
@@ -81,6 +81,7 @@ func (c *accCheckout) types(kind, rc string, wrap ...string) *accShell {
 	set -q MAJORDOMUS_ROOT; and set root "$MAJORDOMUS_ROOT"
 	set -q MAJORDOMUS_URL; and set url "$MAJORDOMUS_URL"
 	echo "$was|$root|$url|$argv[1]" >>'` + s.report + `'
+	echo "reported $argv[1]"
 end
 set -g fish_greeting
 function fish_prompt; printf "> "; end
@@ -194,6 +195,10 @@ func (s *accShell) ask(lines ...string) said {
 			if line, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), mark); ok {
 				f := strings.Split(line, "|")
 				got = said{f[0], f[1], f[2]}
+				// What was shown before has been read by then, too.
+				if at := fmt.Sprintf("reported %d", s.asked); !slices.Contains(strings.Split(s.shown(), "\n"), at) {
+					return errors.New("the terminal does not show that " + at)
+				}
 				return nil
 			}
 		}
