@@ -466,7 +466,9 @@ func TestExecutionsFollow(t *testing.T) {
 	for range 3 {
 		e.mustServer()
 	}
-	w.until("it goes on", func(out string) bool { return calls(out) == 3 })
+	three := func(out string) bool { return calls(out) == 3 }
+	w.until("it goes on", three)
+	lines.until("it goes on", three) // what a killed server told may never come
 	c.boardKill()
 	for range 2 {
 		e.mustServer()
