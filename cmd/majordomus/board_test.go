@@ -334,10 +334,10 @@ func TestPeersWatch(t *testing.T) {
 	text.until("it goes on with the next server", has(`"resting" (resting): nothing.txt`))
 	lines.until("it goes on with the next server", has(`"intent":"resting"`))
 	for _, w := range []*boardWatcher{text, lines} {
+		w.interrupt() // and all that it said is read
 		if said := w.log.String(); said != "majordomus: another server serves this checkout now, "+*c.mustLease().URL+"\n" {
 			t.Errorf("of the other server it says %q", said)
 		}
-		w.interrupt()
 	}
 	var last server.Peers
 	for line := range strings.Lines(lines.out.String()) {
