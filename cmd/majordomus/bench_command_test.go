@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -293,6 +294,31 @@ func TestBenchInterrupted(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
 		t.Errorf("interrupted: %v", err)
 	}
+}
+
+// TestScratchInterrupted interrupts the benchmark, and the demo, at moments in
+// which their first server may be on its way.
+func TestScratchInterrupted(t *testing.T) {
+	t.Parallel()
+	c := benching(t)
+	var runs sync.WaitGroup
+	for _, words := range [][]string{{"bench", "--only", "call"}, {"demo"}} {
+		for ms := 10; ms <= 120; ms += 10 {
+			runs.Go(func() {
+				cmd := c.command(words...)
+				if err := cmd.Start(); err != nil {
+					t.Error(err)
+					return
+				}
+				stuck := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+				defer stuck.Stop()
+				time.Sleep(time.Duration(ms) * time.Millisecond) // whatever it is doing then
+				cmd.Process.Signal(syscall.SIGINT)               // ignore error: then it has ended
+				cmd.Wait()                                       // ignore error: what it leaves counts
+			})
+		}
+	}
+	runs.Wait()
 }
 
 func TestNumber(t *testing.T) {

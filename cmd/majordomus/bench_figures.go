@@ -130,14 +130,14 @@ func (p *pairs) many(l *laps, warm, most int, ours, beside func() error) error {
 }
 
 // scratch gives do a checkout of its own.
-func (b *benchmark) scratch(do func(*scratch) error) error {
+func (b *benchmark) scratch(do func(*scratch) error) (err error) {
 	quiet := *b.app
 	quiet.err = &sink{w: io.Discard}
 	s, err := quiet.newScratch("majordomus-bench-")
 	if err != nil {
 		return err
 	}
-	defer func() { b.ends = append(b.ends, s.end()) }()
+	defer func() { b.ends = append(b.ends, s.end(err != nil)) }()
 	return do(s)
 }
 

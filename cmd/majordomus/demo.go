@@ -46,7 +46,7 @@ func (a *app) demo(ctx context.Context) (err error) {
 		return err
 	}
 	d := &demo{scratch: s, begun: begun}
-	defer func() { err = errors.Join(err, d.end()) }()
+	defer func() { err = errors.Join(err, d.end(err != nil)) }()
 	d.say("made a git checkout in %s", d.dir)
 	for _, step := range []func(context.Context) error{d.open, d.call, d.kill, d.take} {
 		if err := step(ctx); err != nil {
@@ -212,12 +212,12 @@ func (d *demo) each(do func(*editor) error) error {
 }
 
 // end closes the editors, and ends the rest with them.
-func (d *demo) end() error {
+func (d *demo) end(interrupted bool) error {
 	var errs []error
 	for _, e := range d.editors {
 		errs = append(errs, e.close())
 	}
-	return errors.Join(append(errs, d.scratch.end())...)
+	return errors.Join(append(errs, d.scratch.end(interrupted))...)
 }
 
 // until asks again until it is so or ctx ends.

@@ -35,7 +35,7 @@ func (a *app) newScratch(name string) (*scratch, error) {
 	own.environ = append(slices.Clip(a.environ), unrecordedVar+"=1")
 	s := &scratch{app: &own, dir: dir, servers: map[string]int{}}
 	if err := s.make(); err != nil {
-		return nil, errors.Join(err, s.end())
+		return nil, errors.Join(err, s.end(false))
 	}
 	return s, nil
 }
@@ -68,12 +68,27 @@ func (s *scratch) serving() (lease.Document, error) {
 	return f.Document, nil
 }
 
-// end stops every server seen, and removes the folder.
-func (s *scratch) end() error {
+// end stops every server seen, and removes the folder. Where what was done there
+// did not come to its end, a server may be on its way: whoever started it was
+// interrupted, and it goes on, and would take the lease of a folder that is being
+// removed, and serve nobody. It is waited for.
+func (s *scratch) end(interrupted bool) error {
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if s.place.folder != nil {
+		if interrupted {
+			soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+			until(soon, func() bool { // ignore error: then none came
+				doc, err := s.serving()
+				if err != nil {
+					return false
+				}
+				held, _ := s.place.folder.AliveHeld(doc.Token) // ignore error: then it is waited for
+				return held
+			})
+			cancel()
+		}
 		if _, err := s.app.stop(ctx, s.place, true, 5*time.Second); err != nil {
 			errs = append(errs, err)
 		}
@@ -87,8 +102,32 @@ func (s *scratch) end() error {
 		}
 		s.place.close()
 	}
-	if err := os.RemoveAll(s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
+	for {
+		err := os.RemoveAll(s.dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if !interrupted || ctx.Err() != nil {
+			errs = append(errs, err)
+			break
+		}
+		// Several may have been started, one after the other: this one has come
+		// while the folder was being removed, and made its part of it again.
+		s.late(ctx)
 	}
 	return errors.Join(errs...)
+}
+
+// late stops a server that came into what is left of the folder.
+func (s *scratch) late(ctx context.Context) {
+	p, err := s.app.open(s.place.Checkout, s.app.logger(), lease.Open)
+	if err != nil {
+		return // the next attempt to remove it says more
+	}
+	defer p.close()
+	until(ctx, func() bool { // ignore error: as above
+		_, err := s.app.stop(ctx, p, true, time.Second)
+		f := p.folder.Read()
+		return err == nil && (f.State != lease.Present || f.Document.URL != nil)
+	})
 }
