@@ -1363,9 +1363,7 @@ func TestStopped(t *testing.T) {
 		e.mustOpen()
 	}
 	doc := c.mustLease()
-	if err := syscall.Kill(doc.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	accStop(t, doc.PID)
 	accStopped(t, doc.PID)
 	// Whoever knocks while it sleeps is the first it hears when it wakes.
 	type knock struct {
@@ -1691,6 +1689,31 @@ type accStranger struct {
 	asks int
 }
 
+// accStop stops a process, and returns when none of its threads runs any more,
+// where the system tells.
+func accStop(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	accPoll(t, 5*time.Second, "all of it must stand still", func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		for _, path := range threads {
+			b, _ := os.ReadFile(path) // ignore error: that thread has ended
+			if _, rest, ok := strings.Cut(string(b), ") "); ok && rest[0] != 'T' {
+				return fmt.Errorf("%s: %.10s", path, rest)
+			}
+		}
+		return nil
+	})
+}
+
 func accImpersonate(t *testing.T, address string, index []byte) *accStranger {
 	t.Helper()
 	s := new(accStranger)
@@ -1780,9 +1803,7 @@ func TestStranger(t *testing.T) {
 	t.Run("the owner is dead", func(t *testing.T) {
 		c, first, doc, key, index := begin(t)
 		// The editor must not start the next server on that port first.
-		if err := syscall.Kill(first.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		accStop(t, first.cmd.Process.Pid)
 		if err := syscall.Kill(doc.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -371,9 +371,7 @@ func doctorService(t *testing.T, c *accCheckout) {
 func doctorServer(t *testing.T, c *accCheckout) {
 	t.Helper()
 	doc := c.mustLease()
-	if err := syscall.Kill(doc.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	accStop(t, doc.PID)
 	c.ails(bad, "does not answer", "lease")
 	if err := syscall.Kill(doc.PID, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -414,10 +412,11 @@ func doctorServer(t *testing.T, c *accCheckout) {
 	kill(c)
 	c.ails(warn, "has left its lease", "lease")
 	// Another program comes to listen where the server was.
-	l, err := net.Listen("tcp", strings.TrimPrefix(*doc.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var l net.Listener
+	accPoll(t, 5*time.Second, "the port must be free", func() (err error) {
+		l, err = net.Listen("tcp", strings.TrimPrefix(*doc.URL, "http://"))
+		return err
+	})
 	stranger := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.NotFoundHandler()}}
 	stranger.Start()
 	c.ails(warn, "another program answers", "port", "lease")

@@ -105,10 +105,13 @@ func TestStrangersHelper(t *testing.T) {
 	if address == "" {
 		return // nobody wants it
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Of a process that was killed the first thread may have ended and others not,
+	// and what it listened on is theirs until they have.
+	var l net.Listener
+	accPoll(t, 5*time.Second, "the port must be free", func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
 	fmt.Printf("listening on %s as %d\n", l.Addr(), os.Geteuid())
 	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // until it is killed
 		r.Write(os.Stdout)

@@ -183,8 +183,10 @@ export async function boards(program, [here, there], open) {
     async 'one that says nothing makes it incomplete, and says so'() {
       const c = await open(there, 'zeta');
       await board(c);
-      const { pid } = lease(there);
+      const { pid, url } = lease(there);
       process.kill(pid, 'SIGSTOP');
+      // The signal is on its way still.
+      await until(() => fetch(`${url}/api/v1/live`, { signal: AbortSignal.timeout(200) }).then(() => false, () => true));
       try {
         const seen = await board(a);
         assert.deepEqual([seen.complete, states(seen)[basename(there)]], [false, 'unread']);
