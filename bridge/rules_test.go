@@ -158,6 +158,34 @@ func TestTimeThatWasNotItsOwn(t *testing.T) {
 	`)
 }
 
+// A server that would not run a call is none that died of it.
+func TestRefusalsAreNoRuns(t *testing.T) {
+	runScript(t, begin+`
+		c> {"id":1,"method":"ping"}
+		1< {"id":1,"method":"ping"}
+		1> !refused 2
+	`+again+`
+		1< !bye
+		2< {"id":1,"method":"ping"}
+		2> !accepted 2
+		2 dies
+		3< {"jsonrpc":"2.0","id":$third,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		3> {"jsonrpc":"2.0","id":$third,"result":{}}
+		3< {"jsonrpc":"2.0","method":"notifications/initialized"}
+		3< {"id":1,"method":"ping"}
+		3> !accepted 2
+		3 dies
+		sleep 1s
+		4< {"jsonrpc":"2.0","id":$fourth,"method":"initialize","params":{"capabilities":{"roots":{}}}}
+		4> {"jsonrpc":"2.0","id":$fourth,"result":{}}
+		4< {"jsonrpc":"2.0","method":"notifications/initialized"}
+		4< {"id":1,"method":"ping"}
+		4> !accepted 2
+		4> {"id":1,"result":{}}
+		c< {"id":1,"result":{}}
+	`)
+}
+
 // A server that was left and has a call still may die when no other could be had,
 // and nobody looks for one any more: for that call one is looked for.
 func TestALeftServerDiesWhileNoneCanBeHad(t *testing.T) {

@@ -28,6 +28,9 @@ func (b *bridge) control(l *link, line []byte) {
 			b.send(l, append([]byte("!run "), rest...))
 			c.safe = false // here it may not run twice, whatever another server's list said
 		}
+		if !c.accepted {
+			c.runs++
+		}
 		c.accepted = true
 		if string(kind) == "safe" {
 			c.safe = true // the server says so

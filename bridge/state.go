@@ -121,6 +121,7 @@ type call struct {
 	accepted bool
 	refused  bool // by its link's server: the next one is sent it
 	sent     int  // times
+	runs     int  // times that a server said it runs it
 	acked    bool
 
 	changes keep                // what it makes the next server be told
@@ -570,7 +571,7 @@ func (b *bridge) lose(l *link, err error) {
 			delete(b.replays, c.id)
 		case c.listen && c.sent < maxSends:
 			// The next link is told.
-		case !c.accepted && c.sent < maxSends, c.accepted && c.safe && c.sent < maxRuns:
+		case !c.accepted && c.sent < maxSends, c.accepted && c.safe && c.runs < maxRuns:
 			c.waiting = true
 			again = append(again, item{c.line, c})
 			b.held += len(c.line)
