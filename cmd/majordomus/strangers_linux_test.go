@@ -397,7 +397,8 @@ func TestStrangersFolder(t *testing.T) {
 			}
 			// What it puts there now is no more than a loss, and no gain.
 			c.extra = []string{"LEASE=" + c.strangersLease(at), "KEY=" + key}
-			c.mustIntrude(`cd .ai/local/state/mcp && rm -f server.json key && printf %s "$LEASE" >server.json && printf %s "$KEY" >key && chmod 0644 server.json key`)
+			// ignore error: the victim may be quicker, and what is there its own again
+			c.intrudes(`umask 022; cd .ai/local/state/mcp && rm -f server.json key && printf %s "$LEASE" >server.json && printf %s "$KEY" >key`)
 			c.extra = nil
 			accPoll(t, 20*time.Second, "the victim must be served by its own again", func() error {
 				s, err := e.server()
