@@ -185,17 +185,10 @@ func TestTooManyCalls(t *testing.T) {
 func TestDamagedCatalogue(t *testing.T) {
 	h := settle(t, "good")
 	h.client().ask("tools/list", "{}")
-	kept := func() string {
-		names, _ := filepath.Glob(filepath.Join(h.dir, "catalogue", "good__-*.json"))
-		if len(names) != 1 {
-			return ""
-		}
-		return names[0]
-	}
-	eventually(t, "the catalogue is kept", func() bool { return kept() != "" })
+	eventually(t, "the catalogue is kept", func() bool { return h.kept() != "" })
 	h.close()
 	for _, text := range []string{"", "{", `{"tools":{}}`, `{"tools":[}`, "\x00\x00"} {
-		if err := os.WriteFile(kept(), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(h.kept(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		again := &house{t: t, dir: h.dir}
