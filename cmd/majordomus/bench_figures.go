@@ -472,6 +472,25 @@ func (b *benchmark) memory(ctx context.Context, s *scratch, l laps, f map[string
 	return nil
 }
 
+// settled is the least of what is measured, for some seconds or until it is below
+// enough: memory is given back some time after it was last needed.
+func (l laps) settled(ctx context.Context, enough float64, measure func() (float64, error)) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(8*time.Second, time.Until(l.until)))
+	defer cancel()
+	least, failed := math.Inf(1), error(nil)
+	err := until(ctx, func() bool {
+		var now float64
+		if now, failed = measure(); failed == nil {
+			least = min(least, now)
+		}
+		return failed != nil || least < enough
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return least, errors.Join(failed, err)
+}
+
 // resting is the proportional memory of a server and of its bridges.
 func resting(pid int, bridges []*bench.Talker) (server float64, each []float64, err error) {
 	if server, err = bench.Proportional(pid); err != nil {
@@ -537,21 +556,11 @@ func (b *benchmark) sessions(ctx context.Context, s *scratch, l laps, f map[stri
 			return err
 		}
 	}
-	// Memory is given back some time after the last has gone: the least of what
-	// is seen is what is left.
-	left := added
-	ctx, cancel := context.WithTimeout(ctx, max(8*time.Second, time.Until(l.until)))
-	defer cancel()
-	err = until(ctx, func() bool {
-		if now, err = bench.Proportional(doc.PID); err == nil {
-			left = min(left, now-before)
-		}
-		return err != nil || left < added/10
-	})
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	now, err = l.settled(ctx, before+added/10, func() (float64, error) { return bench.Proportional(doc.PID) })
+	if err != nil {
 		return err
 	}
-	percent := max(0, 100*left/added)
+	percent := max(0, 100*min(1, (now-before)/added))
 	f["memory_left"].Value, f["memory_left"].N = &percent, 2*n
 	return nil
 }
@@ -784,23 +793,13 @@ func (b *benchmark) hosted(ctx context.Context, s *scratch, l laps, f map[string
 	}
 	p.rates(f["hosted_eight"])
 
-	// As with what sessions leave: the least of what is seen.
-	least := math.Inf(1)
-	ctx, cancel := context.WithTimeout(ctx, max(8*time.Second, time.Until(l.until)))
-	defer cancel()
-	if waited := until(ctx, func() bool {
-		var sum float64
-		var all []float64
-		if sum, all, err = resting(server.PID(), ours); err == nil {
-			for _, x := range all {
-				sum += x
-			}
-			least = min(least, sum)
+	least, err := l.settled(ctx, 40<<20, func() (float64, error) {
+		sum, all, err := resting(server.PID(), ours)
+		for _, x := range all {
+			sum += x
 		}
-		return err != nil || least < 40<<20
-	}); err == nil && !errors.Is(waited, context.DeadlineExceeded) {
-		err = waited
-	}
+		return sum, err
+	})
 	if err != nil {
 		return err
 	}
